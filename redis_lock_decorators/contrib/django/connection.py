@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.contrib.django.clients import (
     async_client_of_cache,
     async_client_of_url,
@@ -34,17 +35,27 @@ APPLICATION = "redis_lock_decorators.contrib.django"
 KEYS = {"URL", "CACHE", "CLIENT", "ASYNC_CLIENT", "OPTIONS"}
 
 Factory = Callable[[], Any]
+#: The options of the setting that was applied last.
+_configured: set[str] = set()
 
 
 def configure_locks() -> None:
     """Configure the locks of the process as the settings say.
+
+    Options of a former setting that this one does not have get their defaults again: a test may
+    override the setting.
 
     Raises:
         ImproperlyConfigured: the setting has an unknown key, or names two servers.
         ConfigurationError: an option is unknown or invalid.
     """
     blocking, awaited = factories()
-    configure(**read().get("OPTIONS", {}))
+    options: dict[str, Any] = read().get("OPTIONS", {})
+    configure(
+        **{name: getattr(Options(), name) for name in _configured - options.keys()}, **options
+    )
+    _configured.clear()
+    _configured.update(options)
     if blocking is not None:
         configure(blocking)
     if awaited is not None:

@@ -31,9 +31,12 @@ class HeldLock:
         """Hold the lock until the transaction of this database has ended, too."""
         if alias not in self._aliases:
             self._aliases.add(alias)
-            # The first hook: those of the program that fail do not keep it from running.
-            hook = ReleaseHook(self, alias)
-            connections[alias].on_commit(hook, robust=True)
+            connection, hook = connections[alias], ReleaseHook(self, alias)
+            connection.on_commit(hook, robust=True)
+            # The first hook: those of the program, also earlier ones, may fail or take the lock.
+            hooks = connection.run_on_commit
+            if hooks and hooks[-1][1] is hook:
+                hooks.insert(0, hooks.pop())
 
     def end(self, alias: str, error: BaseException | None) -> None:
         """Release the lock if the last transaction has ended; ``error`` if it was rolled back."""

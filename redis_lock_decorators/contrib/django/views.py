@@ -94,7 +94,7 @@ def _sync(view: Any, lock: Any, status: int, until_commit: bool) -> Any:
         except LockTimeoutError as error:
             return busy(status, error)
         with block:
-            return refuse_stream(view(*args, **kwargs))
+            return refuse_stream(committed(*args, **kwargs))
 
     return exclude_databases(wraps(view)(respond), {*aliases, *excluded_databases(view)})
 

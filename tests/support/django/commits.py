@@ -88,6 +88,16 @@ class Commits(Locked):
 
             assert not self.is_locked()
 
+    def test_lock_is_released_before_hooks_are_called(self):
+        """Also those that were registered before: they may fail, or use the lock."""
+        found = []
+        with transaction.atomic():
+            transaction.on_commit(lambda: found.append(self.is_locked()))
+            with self.hold():
+                transaction.on_commit(lambda: found.append(self.is_locked()))
+
+        assert found == [False, False]
+
     def test_block_is_left_by_an_exception_that_the_transaction_survives(self):
         with transaction.atomic():
             with pytest.raises(Failed), self.hold():

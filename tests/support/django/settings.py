@@ -23,6 +23,7 @@ from redis_lock_decorators import RedisLock
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 
 URL = os.environ["REDIS_URL"]
+OPTIONS = {"prefix": "site:lock:"}
 
 
 def caches_of(backend, **options):
@@ -31,8 +32,17 @@ def caches_of(backend, **options):
 
 class Connections(SimpleTestCase):
     def tearDown(self):
-        with override_settings(REDIS_LOCK={"URL": URL, "OPTIONS": {"prefix": "site:lock:"}}):
+        with override_settings(REDIS_LOCK={"URL": URL, "OPTIONS": OPTIONS}):
             pass
+
+    def test_options_of_a_setting_end_with_it(self):
+        with override_settings(REDIS_LOCK={"URL": URL, "OPTIONS": {"expire": 7, "prefix": "p:"}}):
+            assert RedisLock("used").acquire().key == "p:used"
+
+        lease = RedisLock("used").acquire()
+
+        assert (lease.key, lease.expire) == ("site:lock:used", 10.0)
+        lease.release()
 
     async def use(self):
         with RedisLock("used") as lease:
@@ -44,7 +54,7 @@ class Connections(SimpleTestCase):
         await self.use()
 
     async def test_locks_use_the_server_of_a_cache_of_django(self):
-        with override_settings(REDIS_LOCK={"CACHE": "default"}):
+        with override_settings(REDIS_LOCK={"CACHE": "default", "OPTIONS": OPTIONS}):
             await self.use()
 
     async def test_locks_use_the_server_of_django_redis(self):
@@ -54,7 +64,7 @@ class Connections(SimpleTestCase):
             self.skipTest("django-redis is missing")
         with (
             override_settings(CACHES=caches_of("django_redis.cache.RedisCache")),
-            override_settings(REDIS_LOCK={"CACHE": "default"}),
+            override_settings(REDIS_LOCK={"CACHE": "default", "OPTIONS": OPTIONS}),
         ):
             await self.use()
 
@@ -62,6 +72,7 @@ class Connections(SimpleTestCase):
         functions = {
             "CLIENT": "support.django.settings.connect",
             "ASYNC_CLIENT": "support.django.settings.connect_async",
+            "OPTIONS": OPTIONS,
         }
         with override_settings(REDIS_LOCK=functions):
             await self.use()

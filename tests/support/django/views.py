@@ -130,6 +130,10 @@ SYNC = {
     "without-other": lock(edit_without_other),
     "get": OnlyGet.as_view(),
 }
+OUTER = {
+    "outer": transaction.atomic(using="other")(lock(edit)),
+    "outer-class": transaction.atomic(using="other")(Decorated.as_view()),
+}
 ASYNC = {
     "async": lock(transaction.non_atomic_requests(edit_async)),
     "async-class": DispatchedAsync.as_view(),
@@ -145,7 +149,9 @@ OTHERS = {
     "get-stream": OnlyGetStream.as_view(),
     "file": lock(lambda request, pk: FileResponse(io.BytesIO(b"rows"))),
 }
-urlpatterns = [path(f"{name}/<int:pk>", view) for name, view in (SYNC | ASYNC | OTHERS).items()]
+urlpatterns = [
+    path(f"{name}/<int:pk>", view) for name, view in (SYNC | ASYNC | OTHERS | OUTER).items()
+]
 
 
 class Views(SimpleTestCase):
@@ -190,6 +196,16 @@ class Views(SimpleTestCase):
             with self.subTest(name), pytest.raises(RuntimeError):
                 self.get(name, fail=1)
         assert "committed" not in seen
+
+    def test_view_in_another_transaction_has_its_own(self):
+        for name in OUTER:
+            with self.subTest(name):
+                seen.clear()
+                with pytest.raises(RuntimeError):
+                    self.get(name, fail=1)
+                assert seen == [True]
+                assert self.get(name).content == b"edited 7: True"
+                assert seen[1:] == [True, "committed", True]
 
     def test_hook_that_fails_after_the_commit_does_not_keep_the_lock(self):
         for name in SYNC:
