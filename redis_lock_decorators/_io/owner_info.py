@@ -69,7 +69,10 @@ def _fields(pid: int, kind: str, unit: str, function: str) -> dict[str, object]:
 def _with_added(
     fields: dict[str, object], option: Callable[[], Any], lock_name: str
 ) -> dict[str, object]:
-    """Return fields with those that a function returns; without, if it fails."""
+    """Return fields with those that a function returns; without, if it fails.
+
+    Those of its method ``essential``, if it has one, are added even then.
+    """
     try:
         added = option()
         if isinstance(added, Coroutine):
@@ -83,7 +86,8 @@ def _with_added(
                 "owner_info=%s failed for lock %s, which is acquired without its fields (%s)",
                 *(shown_value(option), shown(lock_name), described(error)),
             )
-        return fields
+        essential: dict[str, object] = getattr(option, "essential", dict)()
+        return {**fields, **essential}
 
 
 def _unit(is_async: bool) -> tuple[str, str]:

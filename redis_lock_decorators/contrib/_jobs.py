@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators._rules.owner_info import checked_owner_info
 from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
 from redis_lock_decorators.contrib._calls import is_around, is_within, noted, with_own_signature
 
@@ -30,6 +31,28 @@ class Job(Protocol):
 
     def postpone(self, seconds: float) -> Any:
         """Run the job again after some seconds: raise, or return, what ends this run."""
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """The option ``owner_info`` of a job's lock: the fields that were asked for, and its job.
+
+    Without ``job``, a job that is delivered again after a crash would count as another one.
+    """
+
+    current_job: Callable[[], Job | None]
+    given: Any
+    locks: Locks
+
+    def __call__(self) -> Any:
+        given = self.locks._settings.options.owner_info if self.given is None else self.given
+        added = given() if callable(given) else {}
+        return {**added, **self.essential()} if isinstance(added, Mapping) else added
+
+    def essential(self) -> dict[str, Any]:
+        """Return the fields that are stored even if the others fail."""
+        job = self.current_job()
+        return {} if job is None else {"job": job.job_id}
 
 
 @dataclass(frozen=True)
@@ -92,12 +115,12 @@ class JobLock:
         named: dict[str, Any] = {"lock_name": self.lock_name, "acquire_time": 0}
         if self.lock_name is None and "get_lock_name" not in self.options:
             named["lock_name"] = "{function}"
-        given = named | self.options | {"owner_info": self._owner_info} | options
-        return checked_locks(self.locks).redis_lock(on_busy=on_busy, **given)(function)
-
-    def _owner_info(self) -> dict[str, Any]:
-        given, job = self.options.get("owner_info"), self.current_job()
-        return {**(given() if callable(given) else {}), "job": job and job.job_id}
+        locks = checked_locks(self.locks)
+        owner_info = self.options.get("owner_info")
+        checked_owner_info(owner_info or False)
+        info = JobInfo(self.current_job, owner_info, locks)
+        given = named | self.options | {"owner_info": info} | options
+        return locks.redis_lock(on_busy=on_busy, **given)(function)
 
     def _next(self, job: Job, holder: Any, owner: str | None) -> str:
         """Return what a busy job does; ``holder`` was read before ``owner``."""

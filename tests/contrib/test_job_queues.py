@@ -9,13 +9,21 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 from support.job_runs import MARKS, held_by, ran, used_by_default
 
-from redis_lock_decorators import ConfigurationError, LockTimeoutError, RedisLock, redis_lock
+from redis_lock_decorators import (
+    ConfigurationError,
+    Locks,
+    LockTimeoutError,
+    RedisLock,
+    redis_lock,
+)
+from redis_lock_decorators.contrib._jobs import JobLock
 from redis_lock_decorators.testing import LocalServer
 
 pytestmark = MARKS
@@ -40,6 +48,33 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.02)
+
+
+def raises() -> Any:
+    raise RuntimeError("no request here")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (raises, {}),
+        (lambda: None, {}),
+        (lambda: {"text": "x" * 3000}, {}),
+        (lambda: {"job": "another", "site": "berlin"}, {"site": "berlin"}),
+        (None, {"site": "configured"}),
+    ],
+    ids=["raises", "none", "long", "job", "configured"],
+)
+def test_lock_of_a_job_has_its_identifier(url: str, given: Any, found: dict[str, Any]) -> None:
+    """Whatever happens to further fields: a job delivered again would count as another one."""
+    locks = Locks(owner_info=lambda: {"site": "configured"})
+    options = {} if given is None else {"owner_info": given}
+    job = SimpleNamespace(job_id="a", function=None)
+    lock: Any = JobLock(lambda: job, "shop", "skip", 1.0, locks, options)
+
+    info = lock(lambda: RedisLock("shop").owner_info())()
+
+    assert {name: info[name] for name in ("job", "site") if name in info} == {"job": "a", **found}
 
 
 class TestRQ:
