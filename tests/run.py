@@ -2,7 +2,8 @@
 
 Many tests hold leases of less than a second, and several run at a time. A machine that stops a
 process for so long ends the lease, and the test fails for a reason of the machine's. A test that
-also fails alone has failed. Tests in virtual time and of the model get no second run.
+also fails alone has failed. Tests in virtual time and of the model get no second run, unless such
+a test has failed too: what it leaves behind, as sockets that are open, appears in later tests.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
     code = run(arguments)
     failed = sorted(json.loads(FAILED.read_text())) if code == 1 and FAILED.exists() else []
-    if not failed or len(failed) > MOST or not all(test.startswith(REAL_TIME) for test in failed):
+    if not failed or len(failed) > MOST or not any(test.startswith(REAL_TIME) for test in failed):
         return code
     again = run(failed)
     for test in failed:
