@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any
 
 from redis_lock_decorators import ConfigurationError, Locks
@@ -15,6 +16,15 @@ def checked_seconds(option: str, value: Any) -> float:
     if not is_number or not 0 < value < math.inf:
         raise ConfigurationError(f"{option}={value!r:.80}: give a number of seconds, above 0")
     return float(value)
+
+
+def checked_status(option: str, value: Any) -> int:
+    """Return the status of a busy request; refuse what would not tell it that it has failed."""
+    if type(value) is not int and not isinstance(value, IntEnum):
+        raise ConfigurationError(f"{option}={value!r:.80}: give a number such as 423 or 409")
+    if not 400 <= value <= 599:
+        raise ConfigurationError(f"{option}={value!r:.80}: give a status of an error, 400 to 599")
+    return int(value)
 
 
 def checked_locks(locks: Any) -> Locks:

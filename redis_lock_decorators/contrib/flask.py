@@ -7,7 +7,7 @@ from functools import partial
 import redis
 from flask import Flask, Response
 
-from redis_lock_decorators.contrib._arguments import checked_url
+from redis_lock_decorators.contrib._arguments import checked_status, checked_url
 from redis_lock_decorators.contrib._busy import LOCKED, TEXT, retry_after
 from redis_lock_decorators.errors import ConfigurationError, LockTimeoutError
 from redis_lock_decorators.locks import Locks
@@ -46,7 +46,8 @@ class FlaskLocks(Locks):
                 f"REDIS_LOCK_OPTIONS={options!r:.80}: give a dict of options, such as expire"
             )
         self.configure(**options)
-        status = app.config.get("REDIS_LOCK_STATUS", LOCKED)
+        given = app.config.get("REDIS_LOCK_STATUS", LOCKED)
+        status = checked_status("REDIS_LOCK_STATUS", given)
         app.extensions["redis_lock"] = self
         app.register_error_handler(LockTimeoutError, partial(_busy, status))
 

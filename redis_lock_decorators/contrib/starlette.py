@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from redis_lock_decorators.contrib._arguments import checked_url
+from redis_lock_decorators.contrib._arguments import checked_status, checked_url
 from redis_lock_decorators.contrib._busy import LOCKED, TEXT, retry_after
 from redis_lock_decorators.errors import LockTimeoutError
 from redis_lock_decorators.locks import Locks
@@ -30,7 +30,11 @@ class StarletteLocks(Locks):
         """Respond with ``status`` and Retry-After to requests whose lock is busy.
 
         Call it before the application starts. For another response add a handler of your own.
+
+        Raises:
+            ConfigurationError: ``status`` is not that of an error.
         """
+        status = checked_status("status", status)
 
         async def busy(request: Request, error: Exception) -> Response:
             assert isinstance(error, LockTimeoutError)  # noqa: S101  # for type checkers

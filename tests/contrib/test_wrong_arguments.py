@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import http
 import math
 from typing import Any
 
@@ -37,6 +38,27 @@ def test_client_instead_of_locks_is_refused(queue: str) -> None:
 
     with pytest.raises(ConfigurationError, match=r"Locks\(client=client\)"):
         contrib.single_instance("shop", locks=CLIENT)(work)
+
+
+@pytest.mark.parametrize("status", [None, "423", 0, 200, 9999, True])
+def test_status_that_is_none_of_an_error_is_refused(status: Any) -> None:
+    starlette = pytest.importorskip("redis_lock_decorators.contrib.starlette")
+    flask = pytest.importorskip("redis_lock_decorators.contrib.flask")
+    from flask import Flask
+    from starlette.applications import Starlette
+
+    with pytest.raises(ConfigurationError, match="status="):
+        starlette.StarletteLocks().init_app(Starlette(), status=status)
+    app = Flask("app")
+    app.config["REDIS_LOCK_STATUS"] = status
+    with pytest.raises(ConfigurationError, match="REDIS_LOCK_STATUS="):
+        flask.FlaskLocks().init_app(app)
+
+
+def test_status_may_be_a_member_of_an_enumeration() -> None:
+    from redis_lock_decorators.contrib._arguments import checked_status
+
+    assert checked_status("status", http.HTTPStatus.CONFLICT) == 409
 
 
 class TestOncePer:

@@ -30,7 +30,9 @@ def like(view: Any, function: Any) -> Any:
 def called(view: Any) -> Any:
     """Return the method of a view that ``method_decorator`` passes as a partial, or the view."""
     found: Any = inspect.unwrap(view, stop=lambda one: isinstance(one, partial))
-    return found.func if isinstance(found, partial) else found
+    # A partial with arguments is a view of the program: they are also values for its lock's name.
+    is_plain = isinstance(found, partial) and not found.args and not found.keywords
+    return found.func if is_plain else found
 
 
 def is_async(view: Any) -> bool:

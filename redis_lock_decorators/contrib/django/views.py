@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.utils.decorators import method_decorator
 
+from redis_lock_decorators.contrib._arguments import checked_status
 from redis_lock_decorators.contrib._busy import LOCKED
 from redis_lock_decorators.contrib.django.commits import (
     confirm,
@@ -57,6 +58,7 @@ def lock_view(
         LockNameError, ConfigurationError: as by ``redis_lock``.
     """
     refuse_misuse(lock_name, get_lock_name, options)
+    status = checked_status("status", status)
     lock = redis_lock(lock_name, get_lock_name, **options)
 
     def decorate(view: Any) -> Any:

@@ -119,7 +119,12 @@ def edit_without_other(request, pk):
     return edit(request, pk)
 
 
+def edit_kind(request, pk, kind):
+    return edit(request, pk)
+
+
 SYNC = {
+    "partial": lock_view("{kind}:{pk}", acquire_time=0)(partial(edit_kind, kind="article")),
     "function": lock(edit),
     "named": lock_view(get_lock_name=name_of, acquire_time=0)(edit),
     "view": lock(Edit.as_view()),
@@ -273,6 +278,9 @@ class Views(SimpleTestCase):
             lock_view("article:{pk}", on_busy="skip")
         with pytest.raises(ConfigurationError, match="name the lock"):
             lock_view(edit)
+        for status in (None, "423", 200, 999_999, True):
+            with self.subTest(status), pytest.raises(ConfigurationError, match="status="):
+                lock_view("article:{pk}", status=status)
         with pytest.raises(ConfigurationError, match="name the lock"):
             lock_view()
 
