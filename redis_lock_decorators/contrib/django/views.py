@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -79,9 +79,12 @@ def _sync(view: Any, lock: Any, status: int, until_commit: bool) -> Any:
             for alias in aliases:
                 transactions.enter_context(transaction.atomic(using=alias))
             response = view(*args, **kwargs)
-            if aliases and (lease := current_lease()):
+            is_undone = any(transaction.get_rollback(using=alias) for alias in aliases)
+            if aliases and not is_undone and (lease := current_lease()):
                 confirm(lease)
-            return response
+        if is_undone:
+            raise _RolledBack(response)
+        return response
 
     locked = lock(like(view, committed))
 
@@ -90,15 +93,30 @@ def _sync(view: Any, lock: Any, status: int, until_commit: bool) -> Any:
         outer = open_transactions() if until_commit else []
         try:
             if not outer:
-                return locked(*args, **kwargs)
+                return _response(partial(locked, *args, **kwargs))
             block = ExitStack()
             block.enter_context(held_until_commit(locked.lock_for(*args, **kwargs), outer))
         except LockTimeoutError as error:
             return busy(status, error)
         with block:
-            return refuse_stream(committed(*args, **kwargs))
+            return refuse_stream(_response(partial(committed, *args, **kwargs)))
 
     return exclude_databases(wraps(view)(respond), {*aliases, *excluded_databases(view)})
+
+
+class _RolledBack(Exception):
+    """The transaction of a view was rolled back, as its work has failed: without ``min_hold``."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__(response)
+        self.response = response
+
+
+def _response(respond: Callable[[], Any]) -> Any:
+    try:
+        return respond()
+    except _RolledBack as done:
+        return done.response
 
 
 def _async(view: Any, lock: Any, status: int) -> Any:

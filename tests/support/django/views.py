@@ -28,6 +28,7 @@ from redis_lock_decorators import (
 )
 from redis_lock_decorators.contrib.django import lock_view
 from redis_lock_decorators.contrib.django.connection import factories
+from support.web_servers import until
 
 lock = lock_view("article:{pk}", acquire_time=0)
 seen: list[object] = []
@@ -48,6 +49,11 @@ def edit(request, pk):
     if request.GET.get("fail"):
         raise RuntimeError
     return HttpResponse(f"edited {pk}: {is_locked()}")
+
+
+def undo(request, pk):
+    transaction.set_rollback(True)
+    return HttpResponse("failed", status=400)
 
 
 def name_of(request, pk):
@@ -135,6 +141,10 @@ SYNC = {
     "without-other": lock(edit_without_other),
     "get": OnlyGet.as_view(),
 }
+KEPT = {
+    "kept": lock_view("article:{pk}", acquire_time=0, min_hold=0.5)(edit),
+    "undone": lock_view("article:{pk}", acquire_time=0, min_hold=5)(undo),
+}
 OUTER = {
     "outer": transaction.atomic(using="other")(lock(edit)),
     "outer-class": transaction.atomic(using="other")(Decorated.as_view()),
@@ -155,7 +165,7 @@ OTHERS = {
     "file": lock(lambda request, pk: FileResponse(io.BytesIO(b"rows"))),
 }
 urlpatterns = [
-    path(f"{name}/<int:pk>", view) for name, view in (SYNC | ASYNC | OTHERS | OUTER).items()
+    path(f"{name}/<int:pk>", view) for name, view in (SYNC | ASYNC | OTHERS | OUTER | KEPT).items()
 ]
 
 
@@ -211,6 +221,14 @@ class Views(SimpleTestCase):
                 assert seen == [True]
                 assert self.get(name).content == b"edited 7: True"
                 assert seen[1:] == [True, "committed", True]
+
+    def test_rest_of_min_hold_is_kept_only_if_the_work_was_done(self):
+        """Django REST framework rolls back like this for the response to an exception."""
+        assert self.get("undone").content == b"failed"
+        assert not is_locked()
+        assert self.get("kept").content == b"edited 7: True"
+        assert is_locked()
+        until(lambda: not is_locked())
 
     def test_hook_that_fails_after_the_commit_does_not_keep_the_lock(self):
         for name in SYNC:
