@@ -37,7 +37,9 @@ class FastAPILocks(StarletteLocks):
         Raises:
             LockNameError: it is neither a text nor a function, or the text has fields, which only
                 ``@redis_lock`` fills in.
+            ConfigurationError: an option is unknown or invalid.
         """
+        self.async_lock(lock_name if isinstance(lock_name, str) else "any", **options)  # checks
         if callable(lock_name):
             return self._held(Depends(lock_name), options)
         if not isinstance(lock_name, str):

@@ -11,7 +11,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 
-from redis_lock_decorators import ConfigurationError, LockError
+from redis_lock_decorators import ConfigurationError, LockError, LockNameError
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="the frameworks need a newer redis-py")
 
@@ -53,6 +53,24 @@ def test_status_that_is_none_of_an_error_is_refused(status: Any) -> None:
     app.config["REDIS_LOCK_STATUS"] = status
     with pytest.raises(ConfigurationError, match="REDIS_LOCK_STATUS="):
         flask.FlaskLocks().init_app(app)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"expiree": 5}, {"acquire_time": "3"}, {"on_busy": "skip"}, {"client": 5}], ids=str
+)
+def test_wrong_options_of_a_dependency_are_refused(wrong: dict[str, Any]) -> None:
+    fastapi = pytest.importorskip("redis_lock_decorators.contrib.fastapi")
+
+    for name in ("shop", lambda: "shop"):
+        with pytest.raises((ConfigurationError, TypeError), match=next(iter(wrong))):
+            fastapi.FastAPILocks().held(name, **wrong)
+
+
+def test_empty_name_of_a_dependency_is_refused() -> None:
+    fastapi = pytest.importorskip("redis_lock_decorators.contrib.fastapi")
+
+    with pytest.raises(LockNameError):
+        fastapi.FastAPILocks().held("")
 
 
 def test_status_may_be_a_member_of_an_enumeration() -> None:
