@@ -66,14 +66,25 @@ def read() -> dict[str, Any]:
     """Return the setting.
 
     Raises:
-        ImproperlyConfigured: it has an unknown key, or names two servers.
+        ImproperlyConfigured: it has an unknown key, a value of a wrong type, or two servers.
     """
-    given: dict[str, Any] = getattr(settings, SETTING, {})
+    given: Any = getattr(settings, SETTING, {})
+    _refuse_other(SETTING, given, dict)
     if unknown := given.keys() - KEYS:
         raise ImproperlyConfigured(f"{SETTING} has unknown keys {unknown}: give {KEYS}")
     if len(given.keys() & {"URL", "CACHE", "CLIENT"}) > 1:
         raise ImproperlyConfigured(f"{SETTING} names two servers: give URL, CACHE or CLIENT")
-    return given
+    for key, value in given.items():
+        _refuse_other(f"{SETTING}[{key!r}]", value, dict if key == "OPTIONS" else str)
+    checked: dict[str, Any] = given
+    return checked
+
+
+def _refuse_other(name: str, value: Any, kind: type[dict[Any, Any]] | type[str]) -> None:
+    """Refuse a value of another type; it is not shown, as it may hold a password."""
+    if not isinstance(value, kind):
+        expected = "a text" if kind is str else "a dictionary"
+        raise ImproperlyConfigured(f"{name} is of type {type(value).__name__}: give {expected}")
 
 
 @cache

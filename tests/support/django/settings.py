@@ -83,8 +83,9 @@ class Connections(SimpleTestCase):
             RedisLock("used").locked()
 
     def test_wrong_settings_are_refused(self):
-        for wrong in ({"url": URL}, {"URL": URL, "CACHE": "default"}):
-            with self.subTest(wrong), pytest.raises(ImproperlyConfigured):
+        wrong_values = [{"URL": None}, {"URL": 5}, {"CLIENT": connect}, {"OPTIONS": None}, None, []]
+        for wrong in ({"url": URL}, {"URL": URL, "CACHE": "default"}, *wrong_values):
+            with self.subTest(wrong), pytest.raises(ImproperlyConfigured, match="REDIS_LOCK"):
                 override_settings(REDIS_LOCK=wrong).enable()
 
 
