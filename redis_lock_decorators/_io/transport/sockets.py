@@ -68,7 +68,7 @@ class BlockingSocket:
         if not self._by_kernel:  # its timeout is still what remained for opening it
             self._sock.settimeout(self._patience)
         self._is_tls = hasattr(self._sock, "pending")
-        self._send_flags = socket.MSG_DONTWAIT if self._by_kernel else 0
+        self._send_flags: int = getattr(socket, "MSG_DONTWAIT", 0) if self._by_kernel else 0
         self._readable = readable(self._sock)
         self._replies = ReplyParser(connection._parser.parse_error)
         # Close an abandoned connection before its socket is collected, whatever the order.
