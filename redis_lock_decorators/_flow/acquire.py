@@ -107,11 +107,7 @@ async def acquire(
         if claim.observer is not None:
             claim.observer.failed(claim, port.now(), type(error).__name__)
         add_note(port, claim, error, "acquired", began)
-        settle(claim)
-        if claim.has_asked or claim.deadline > -math.inf:
-            await undo(port, claim, error)
-        else:  # nothing was sent, as while a connection was being opened
-            end(port, claim)
+        await undo(port, claim, error)
         raise
     if refusal is not None and claim.observer is not None:
         claim.observer.timed_out(claim, port.now())
