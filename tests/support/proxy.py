@@ -4,10 +4,13 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import itertools
+import select
 import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,6 +172,16 @@ class FaultProxy:
         """The connections used for commands, without subscriptions."""
         return [one for one in list(self._connections) if one.is_in_use()]
 
+    def forward_closed(self, later: "Connection") -> None:
+        """Wait until what was sent over connections that clients have closed is forwarded.
+
+        A server receives it before what is sent over a connection that was opened later.
+        """
+        until = time.monotonic() + STUCK_SECONDS
+        earlier = list(itertools.takewhile(lambda one: one is not later, self._connections))
+        while time.monotonic() < until and any(one.is_closed_with_requests() for one in earlier):
+            time.sleep(0.0005)
+
     def _add(self, rule: Rule) -> None:
         with self._lock:
             self._rules.append(rule)
@@ -203,11 +216,24 @@ class Connection:
         self._pending: collections.deque[tuple[Fate, Command]] = collections.deque()
         self._has_subscribed = False
         self._is_mute = False
+        self._is_forwarding = False
 
     def is_in_use(self) -> bool:
         """Whether it is used for commands, without a subscription."""
         is_open = self._client.fileno() >= 0
         return is_open and self._server is not None and not self._has_subscribed
+
+    def is_closed_with_requests(self) -> bool:
+        """Whether the client has closed it, and commands that it sent are not forwarded yet."""
+        try:
+            poll = select.poll()
+            poll.register(self._client, select.POLLRDHUP)
+            # Its thread sets the flag before it takes the input.
+            return bool(poll.poll(0)) and (
+                bool(self._client.recv(1, socket.MSG_PEEK)) or self._is_forwarding
+            )
+        except (OSError, ValueError):  # its thread has closed it, or nothing more can be read
+            return False
 
     def run(self) -> None:
         """Forward commands and replies until either side closes or a fault cuts the connection."""
@@ -221,9 +247,12 @@ class Connection:
                 self._server.close()
 
     def _from_client(self) -> bool:
+        self._is_forwarding = True
         received = self._client.recv(65536)
         self._requests += received
-        return bool(received) and all(map(self._request, take_frames(self._requests)))
+        is_open = bool(received) and all(map(self._request, take_frames(self._requests)))
+        self._is_forwarding = False
+        return is_open
 
     def _request(self, frame: bytes) -> bool:
         command = words(frame)
@@ -241,6 +270,7 @@ class Connection:
     def _to_server(self) -> socket.socket:
         # Connect only when needed: a black hole accepts clients even if the server is down.
         if self._server is None:
+            self._proxy.forward_closed(self)
             self._server = socket.create_connection(self._proxy.server, STUCK_SECONDS)
             self._selector.register(self._server, selectors.EVENT_READ, self._from_server)
         return self._server
