@@ -107,7 +107,11 @@ async def acquire(
         if claim.observer is not None:
             claim.observer.failed(claim, port.now(), type(error).__name__)
         add_note(port, claim, error, "acquired", began)
-        await undo(port, claim, error)
+        settle(claim)
+        if claim.has_asked or claim.deadline > -math.inf:
+            await undo(port, claim, error)
+        else:  # nothing was sent, as while a connection was being opened
+            end(port, claim)
         raise
     if refusal is not None and claim.observer is not None:
         claim.observer.timed_out(claim, port.now())

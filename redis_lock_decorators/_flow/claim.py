@@ -70,6 +70,7 @@ class Claim(Term):
         late_ends: ends from which a request without a reply may still move the lock.
         clock: what is known of the server's clock; None if that is not needed.
 
+        has_asked: a script with its identifier may have reached a server.
         queue_entry: its entry in a queue, which a release cancels; None if it has none.
         has_queued: it waited in a queue, so other clients may wait there too.
         queue_record: what the subscriber of that queue records of it as the holder.
@@ -95,7 +96,8 @@ class Claim(Term):
     # fmt: off
     __slots__ = (
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
-        "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until",
+        "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
+        "held_until",
         "identifier", "in_transition", "is_around", "keys", "late_ends", "late_reply", "lease_ref",
         "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer", "owner",
         "owner_info", "process", "queue_entry", "queue_record", "release_flow", "release_sent",
@@ -154,6 +156,7 @@ class Claim(Term):
         self.cohort_waiter: CohortMember | None = None
         self.disposal: Disposal | None = None
 
+        self.has_asked = False
         self.queue_entry: str | None = None
         self.has_queued = False
         self.queue_record: QueueRecord | None = None

@@ -125,6 +125,7 @@ async def ask(
     # Built before the request is sent: a cohort may hand off the claim's identifier meanwhile.
     mark = f"{claim.identifier}:{serial}"
     options = {"until": until} if sending is None else {"until": until, "sending": sending}
+    had_asked, claim.has_asked = claim.has_asked, True
     form, body = ("EVAL", script.text) if claim.sends_text else ("EVALSHA", script.sha)
     command = (form, body, len(keys), *keys, claim.identifier, serial, *details)
     try:
@@ -139,10 +140,14 @@ async def ask(
                 options["until"] = again(until, port.now() + ROUND_TRIP)
                 reply = await send("EVAL", script.text, *command[2:], **options)
     except Exception as error:
+        if not port.was_sent(error):
+            claim.has_asked = had_asked
         if port.lacks(error) != "string":
             raise
         raise OtherData(claim.lock_name, error) from error
-    except BaseException:
+    except BaseException as error:
+        if not port.was_sent(error):
+            claim.has_asked = had_asked
         if sending is not None and (reply := port.late_reply(sending)) is not None:
             claim.late_reply = reply, mark, read
         raise

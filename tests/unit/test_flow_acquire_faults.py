@@ -1,6 +1,7 @@
 """Acquisition with lost, late and mixed-up messages: no key remains."""
 
 import math
+from asyncio import CancelledError
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from redis.exceptions import NoPermissionError, ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 from support.acquiring import attempt, tried
 from support.faults import (
+    Connecting,
     interrupted,
     mismatched,
     paused,
     raising,
+    refused,
     reply_lost,
     request_lost,
     resent,
@@ -26,6 +29,7 @@ from support.simulation import SimulatedPort, cluster_port, new_claim
 from redis_lock_decorators._flow.acquire import UNDO_TIME
 from redis_lock_decorators._flow.retries import OUTAGE, TIDYING
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators.errors import LockError
 
 # Requests that fail
@@ -216,6 +220,22 @@ def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
     assert port.server.value(KEY) is None
     assert port.held == {}
     assert not claim.is_live(port.now())
+
+
+@pytest.mark.parametrize("before", [[], [refused], [reply_lost], [request_lost]])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, CancelledError])
+def test_nothing_is_undone_if_nothing_was_sent(kind: Any, before: Any) -> None:
+    """A server to which no connection can be opened would delay the exception."""
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [*before, Connecting(client_errors.mark_unsent(kind()))]
+
+    with pytest.raises(kind):
+        attempt(port, claim, wait=5)
+
+    assert port.verbs.count("release") == (before in ([reply_lost], [request_lost]))
+    assert port.server.value(KEY) is None
+    assert not claim.is_live(port.now())
+    assert port.held == {}
 
 
 def test_interrupt_while_waiting_leaves_no_key() -> None:
