@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
+import signal
 import threading
 
 import pytest
@@ -10,7 +13,7 @@ import redis
 from support.leftovers import PATIENCE
 from support.periodic_signals import periodic_signals
 
-from redis_lock_decorators import LockError, RedisLock
+from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._lua import script
 from redis_lock_decorators.testing import LocalServer
@@ -105,3 +108,45 @@ def test_signals_do_not_prolong_the_wait_for_a_silent_server(server, name):
         with periodic_signals(), pytest.raises(redis.TimeoutError):
             RedisLock(name, client=client, acquire_time=2).acquire()
         silent.resume()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("verb", ["acquire", "release", "extend"])
+def test_copy_of_an_exchange_in_a_forked_child_reads_no_reply(proxy, name, verb):
+    lock = RedisLock(name, client=proxy.client(), auto_renew=False)
+    lock.acquire().release()
+    lease = None if verb == "acquire" else lock.acquire()
+    reading, writing = os.pipe()
+    main, children, ended = threading.get_ident(), [], []
+
+    def fork(*_):
+        children.append(os.fork())
+
+    def reply_after_the_child(command, reply):
+        if command[1:2] == [script(verb).sha] and not ended:
+            signal.pthread_kill(main, signal.SIGALRM)
+            ended.extend(select.select([reading], [], [], 2)[0])
+        return reply
+
+    plain = signal.signal(signal.SIGALRM, fork)
+    proxy.rewrite = reply_after_the_child
+    try:
+        found = lock.acquire() if lease is None else getattr(lease, verb)()
+    except BaseException as error:
+        found = error
+    finally:
+        if children == [0]:
+            os.write(writing, repr(found).encode())
+            os._exit(0)
+        signal.signal(signal.SIGALRM, plain)
+    os.waitpid(children[0], 0)
+    with os.fdopen(reading, "rb") as result:
+        os.close(writing)
+        assert result.read().decode().startswith(LockNotOwnedError.__name__)
+    assert ended
+    assert not isinstance(found, BaseException)
+    assert lock.locked() is (verb != "release")
+    proxy.rewrite = None
+    if verb != "release":
+        (lease or found).release()

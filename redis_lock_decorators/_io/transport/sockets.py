@@ -17,6 +17,7 @@ from weakref import finalize
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport import inherited
 from redis_lock_decorators._io.transport.origins import Origin
 from redis_lock_decorators._io.transport.resp import INCOMPLETE, ProtocolError, ReplyParser
 
@@ -74,6 +75,7 @@ class BlockingSocket:
         # Close an abandoned connection before its socket is collected, whatever the order.
         self._close = finalize(self, connection.disconnect)
         self._close.atexit = False
+        inherited.add(self)
 
     def exchange(
         self, data: bytes, count: int, until: float, sending: Sending | None = None
@@ -122,6 +124,12 @@ class BlockingSocket:
 
     def close(self) -> None:
         self._close()
+
+    def leave_to_parent(self, unused: int) -> None:
+        """Read and write nothing in a forked child, not even in an exchange that is under way."""
+        descriptor = self._sock.fileno()
+        if descriptor >= 0:
+            os.dup2(unused, descriptor, inheritable=False)
 
     def _send_rest(self, data: bytes, sent: int) -> None:
         """Send what the socket did not accept immediately.

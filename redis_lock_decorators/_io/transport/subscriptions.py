@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
@@ -17,7 +16,7 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.error_replies import is_reply
 from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import inherited, private_connection
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopSocket
 from redis_lock_decorators._io.transport.master_check import MasterCheck
@@ -27,9 +26,6 @@ from redis_lock_decorators._io.transport.thread_calls import NoThread, in_thread
 
 #: Whether a connection leads to the server to which its client's pool connects now.
 FollowsPool = Callable[[Any], bool]
-
-#: any thread: all subscriptions, also those that have ended
-_subscriptions: WeakSet[FollowingSubscription] = WeakSet()
 
 
 class FollowingSubscription:
@@ -45,16 +41,11 @@ class FollowingSubscription:
         self._follows_pool = follows_pool
         self._master_check = master_check
         self._is_closed = False
-        _subscriptions.add(self)
+        inherited.add(self)
 
     def leave_to_parent(self, unused: int) -> None:
-        """Keep the connection open no longer in a forked child: its end shows the parent's death.
-
-        Its descriptor becomes one of ``unused``: its number may be known to the event loop.
-        """
-        if self._is_closed:
-            return
-        with contextlib.suppress(Exception):  # its connection was closed by the server
+        """Do not keep it open in a forked child: its end shows the parent's death."""
+        if not self._is_closed:
             os.dup2(unused, self._fileno())
 
     def _fileno(self) -> int:
@@ -260,17 +251,3 @@ def subscription_connection(client: Any, key: bytes) -> Any:
     connection = private_connection.opened(*address_of(client, key), until)
     private_connection.stop_decoding(connection)
     return connection
-
-
-def _after_in_child() -> None:
-    inherited = list(_subscriptions)
-    _subscriptions.clear()
-    if inherited:
-        unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for subscription in inherited:
-            subscription.leave_to_parent(unused)
-        os.close(unused)
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_after_in_child)
