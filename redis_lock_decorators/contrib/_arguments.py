@@ -6,6 +6,8 @@ import math
 from enum import IntEnum
 from typing import Any
 
+import redis
+
 from redis_lock_decorators import ConfigurationError, Locks
 from redis_lock_decorators.locks import default
 
@@ -44,4 +46,11 @@ def checked_url(option: str, url: Any) -> str:
         raise ConfigurationError(
             f'{option} is of type {type(url).__name__}: give a text such as "redis://host"'
         )
+    try:
+        redis.ConnectionPool.from_url(url)
+    except ValueError:  # it may name a part of the password
+        raise ConfigurationError(
+            f'{option} is not the URL of a Redis server: give one such as "redis://host:6379/0", '
+            '"rediss://host" or "unix:///path"; encode special characters of a password as %XX'
+        ) from None
     return url

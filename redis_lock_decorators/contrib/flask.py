@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import partial
 
 import redis
@@ -13,6 +15,8 @@ from redis_lock_decorators.errors import ConfigurationError, LockTimeoutError
 from redis_lock_decorators.locks import Locks
 
 __all__ = ["FlaskLocks"]
+
+KEYS = ("REDIS_LOCK_URL", "REDIS_LOCK_OPTIONS", "REDIS_LOCK_STATUS")
 
 
 class FlaskLocks(Locks):
@@ -33,8 +37,9 @@ class FlaskLocks(Locks):
           response has Retry-After. For another one register an error handler afterwards.
 
         Raises:
-            ConfigurationError: an option is unknown or invalid.
+            ConfigurationError: an option is unknown or invalid, or a key is misspelt.
         """
+        _refuse_misspelt(app.config)
         if url := app.config.get("REDIS_LOCK_URL"):
             from redis import asyncio  # not in redis-py 3.5
 
@@ -50,6 +55,14 @@ class FlaskLocks(Locks):
         status = checked_status("REDIS_LOCK_STATUS", given)
         app.extensions["redis_lock"] = self
         app.register_error_handler(LockTimeoutError, partial(_busy, status))
+
+
+def _refuse_misspelt(config: Iterable[str]) -> None:
+    """Refuse keys that differ a little from one that is read; others may be of the program."""
+    for key in config:
+        meant = get_close_matches(key, KEYS, n=1, cutoff=0.9)
+        if meant and key not in KEYS:
+            raise ConfigurationError(f"{key} has no effect in app.config: {meant[0]} is meant")
 
 
 def _busy(status: int, error: LockTimeoutError) -> Response:

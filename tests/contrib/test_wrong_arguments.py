@@ -16,6 +16,13 @@ from redis_lock_decorators import ConfigurationError, LockError, LockNameError
 pytestmark = pytest.mark.skipif(LEGACY, reason="the frameworks need a newer redis-py")
 
 CLIENT = redis.Redis(port=1)
+HIDDEN = "s3cret"
+WRONG_URLS = [
+    "http://host",
+    "localhost:6379",
+    f"redis://:{HIDDEN}@host:port",
+    f"redis://a:{HIDDEN}#@b",
+]
 NO_DURATIONS = [0, -1, "5", None, True, math.inf, math.nan, datetime.timedelta(1)]
 
 
@@ -120,22 +127,43 @@ class TestFastAPI:
         with pytest.raises(LockError, match="held"):
             locks.held(name)
 
-    @pytest.mark.parametrize("url", [None, CLIENT])
-    def test_url_of_another_type_is_refused(self, locks: Any, url: Any) -> None:
+    @pytest.mark.parametrize("url", [None, CLIENT, *WRONG_URLS])
+    def test_wrong_url_is_refused(self, locks: Any, url: Any) -> None:
         with pytest.raises(ConfigurationError, match="url"):
             locks.lifespan(url)
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("REDIS_LOCK_OPTIONS", "expire=3"), ("REDIS_LOCK_OPTIONS", None), ("REDIS_LOCK_URL", 5)],
+    [
+        ("REDIS_LOCK_OPTIONS", "expire=3"),
+        ("REDIS_LOCK_OPTIONS", None),
+        ("REDIS_LOCK_OPTION", {"expire": 3}),
+        ("REDIS_LOCK_STATUSES", 409),
+        ("REDIS_LOCK_URL", 5),
+        *(("REDIS_LOCK_URL", url) for url in WRONG_URLS),
+    ],
 )
-def test_settings_of_flask_of_another_type_are_refused(setting: str, value: Any) -> None:
+def test_wrong_settings_of_flask_are_refused(setting: str, value: Any) -> None:
     flask = pytest.importorskip("flask")
     from redis_lock_decorators.contrib.flask import FlaskLocks
 
     app = flask.Flask("shop")
     app.config[setting] = value
 
-    with pytest.raises(ConfigurationError, match=setting):
+    with pytest.raises(ConfigurationError, match=setting) as refused:
         FlaskLocks().init_app(app)
+
+    assert HIDDEN not in str(refused.value)
+
+
+def test_other_settings_of_a_flask_program_are_left_alone() -> None:
+    flask = pytest.importorskip("flask")
+    from redis_lock_decorators.contrib.flask import FlaskLocks
+
+    app = flask.Flask("shop")
+    app.config.update(REDIS_LOCK_RETRIES=3, REDIS_LOCK_OPTIONS={"expire": 3}, REDIS_URL="http://")
+    locks = FlaskLocks()
+    locks.init_app(app)
+
+    assert app.extensions["redis_lock"] is locks

@@ -23,11 +23,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators.contrib._arguments import checked_url
 from redis_lock_decorators.contrib.django.clients import (
     async_client_of_cache,
     async_client_of_url,
     client_of_cache,
 )
+from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.locks import configure
 
 SETTING = "REDIS_LOCK"
@@ -66,7 +68,7 @@ def read() -> dict[str, Any]:
     """Return the setting.
 
     Raises:
-        ImproperlyConfigured: it has an unknown key, a value of a wrong type, or two servers.
+        ImproperlyConfigured: it has an unknown key, a wrong value, or two servers.
     """
     given: Any = getattr(settings, SETTING, {})
     _refuse_other(SETTING, given, dict)
@@ -76,6 +78,11 @@ def read() -> dict[str, Any]:
         raise ImproperlyConfigured(f"{SETTING} names two servers: give URL, CACHE or CLIENT")
     for key, value in given.items():
         _refuse_other(f"{SETTING}[{key!r}]", value, dict if key == "OPTIONS" else str)
+    if "URL" in given:
+        try:
+            checked_url(f"{SETTING}['URL']", given["URL"])
+        except ConfigurationError as error:
+            raise ImproperlyConfigured(str(error)) from None
     checked: dict[str, Any] = given
     return checked
 

@@ -84,6 +84,7 @@ class Connections(SimpleTestCase):
 
     def test_wrong_settings_are_refused(self):
         wrong_values = [{"URL": None}, {"URL": 5}, {"CLIENT": connect}, {"OPTIONS": None}, None, []]
+        wrong_values.append({"URL": "http://host"})
         for wrong in ({"url": URL}, {"URL": URL, "CACHE": "default"}, *wrong_values):
             with self.subTest(wrong), pytest.raises(ImproperlyConfigured, match="REDIS_LOCK"):
                 override_settings(REDIS_LOCK=wrong).enable()
