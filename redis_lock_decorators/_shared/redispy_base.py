@@ -23,10 +23,17 @@ from redis_lock_decorators._shared import redispy_args as args
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.redispy_tokens import Local, RenewalHandle, TokenHold, TokenSlot
-from redis_lock_decorators.errors import LockError, shown
+from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 
 #: The kind of client.
 C = TypeVar("C")
+#: Methods of redis-py's ``Lock`` that send one request each, and those that use them there.
+_STEPS = {
+    "do_acquire": "acquire",
+    "do_release": "release",
+    "do_extend": "extend",
+    "do_reacquire": "reacquire",
+}
 
 
 class RedisPyLockBase(Generic[C]):
@@ -52,6 +59,14 @@ class RedisPyLockBase(Generic[C]):
 
     #: Whether the client is an asyncio client.
     _awaited: ClassVar[bool]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method, called in _STEPS.items():
+            if hasattr(cls, method):
+                raise ConfigurationError(
+                    f"{cls.__qualname__}.{method} would never be called: override {called} instead"
+                )
 
     def __init__(
         self,

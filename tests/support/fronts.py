@@ -18,6 +18,7 @@ import redis
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
+import redis_lock_decorators.lock
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.blocking_port import run
 

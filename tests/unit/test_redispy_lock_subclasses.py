@@ -13,7 +13,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
 
 from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_api, run
 
-from redis_lock_decorators import LockError, LockNotOwnedError
+from redis_lock_decorators import ConfigurationError, LockError, LockNotOwnedError
 
 
 @pytest.fixture(params=[Threads, Tasks], ids=["threads", "tasks"])
@@ -42,6 +42,15 @@ def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
         assert scene.holder() is None
 
     run(test)
+
+
+@pytest.mark.parametrize("step", ["do_acquire", "do_release", "do_extend", "do_reacquire"])
+def test_subclass_whose_step_would_never_be_called_is_refused(scene: Scene, step: str) -> None:
+    mixin = type("Mixin", (), {step: lambda *arguments: True})
+
+    for parts in ((scene.api.kind,), (mixin, scene.api.kind)):
+        with pytest.raises(ConfigurationError, match=f"{step} .*override {step[3:]} instead"):
+            type("Own", parts, dict(vars(mixin)) if len(parts) == 1 else {})
 
 
 def fails(acquired: bool) -> bool:
