@@ -169,4 +169,6 @@ class AsyncioFront:
 
 #: redis-py 3.5 has no asyncio.
 LEGACY = int(redis.__version__.partition(".")[0]) < 4
+if not LEGACY:
+    import redis_lock_decorators.asyncio.lock
 FRONTS = [BlockingFront()] if LEGACY else [BlockingFront(), AsyncioFront()]
