@@ -15,11 +15,8 @@ from weakref import WeakSet
 class Inherited(Protocol):
     """A connection, open or closed."""
 
-    def leave_to_parent(self, unused: int) -> None:
-        """Replace its descriptor, if it is open, by a copy of ``unused``.
-
-        Its number stays in use, as an event loop may know it.
-        """
+    def fileno(self) -> int:
+        """Its descriptor; raises an exception, or returns -1, if it is closed."""
 
 
 #: any thread
@@ -32,13 +29,14 @@ def add(connection: Inherited) -> None:
 
 
 def _after_in_child() -> None:
+    """Replace the descriptors. Their numbers stay in use, as an event loop may know them."""
     found = list(_connections)
     _connections.clear()
     if found:
         unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for connection in found:
-            with suppress(Exception):  # it was closed by the server
-                connection.leave_to_parent(unused)
+            with suppress(Exception):  # it was closed
+                os.dup2(unused, connection.fileno(), inheritable=False)
         os.close(unused)
 
 

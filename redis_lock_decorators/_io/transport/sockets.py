@@ -125,11 +125,9 @@ class BlockingSocket:
     def close(self) -> None:
         self._close()
 
-    def leave_to_parent(self, unused: int) -> None:
-        """Read and write nothing in a forked child, not even in an exchange that is under way."""
-        descriptor = self._sock.fileno()
-        if descriptor >= 0:
-            os.dup2(unused, descriptor, inheritable=False)
+    def fileno(self) -> int:
+        found: int = self._sock.fileno()
+        return found
 
     def _send_rest(self, data: bytes, sent: int) -> None:
         """Send what the socket did not accept immediately.

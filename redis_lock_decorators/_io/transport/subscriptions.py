@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -43,12 +42,7 @@ class FollowingSubscription:
         self._is_closed = False
         inherited.add(self)
 
-    def leave_to_parent(self, unused: int) -> None:
-        """Do not keep it open in a forked child: its end shows the parent's death."""
-        if not self._is_closed:
-            os.dup2(unused, self._fileno())
-
-    def _fileno(self) -> int:
+    def fileno(self) -> int:
         """The descriptor of the connection; raises an exception if that is closed."""
         found: int = self._connection._sock.fileno()
         return found
@@ -76,7 +70,7 @@ class FollowingSubscription:
 class TaskSubscription(FollowingSubscription):
     """A subscription over an asyncio connection."""
 
-    def _fileno(self) -> int:
+    def fileno(self) -> int:
         writer = self._connection._writer
         if writer.is_closing():  # uvloop still has the number of the descriptor
             raise BrokenPipeError
