@@ -97,11 +97,11 @@ class Claim(Term):
     __slots__ = (
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
-        "held_until",
-        "identifier", "in_transition", "is_around", "keys", "late_ends", "late_reply", "lease_ref",
-        "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer", "owner",
-        "owner_info", "process", "queue_entry", "queue_record", "release_flow", "release_sent",
-        "released_keys", "releaser", "renews", "replicas", "sends_text", "state", "unique",
+        "held_until", "identifier", "in_transition", "is_around", "keys", "late_ends", "late_reply",
+        "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
+        "owner", "owner_info", "process", "queue_entry", "queue_record", "release_flow",
+        "release_sent", "released_keys", "releaser", "renews", "replicas", "sends_text", "state",
+        "unique",
     )
     # fmt: on
 

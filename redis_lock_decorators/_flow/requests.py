@@ -139,16 +139,13 @@ async def ask(
             else:
                 options["until"] = again(until, port.now() + ROUND_TRIP)
                 reply = await send("EVAL", script.text, *command[2:], **options)
-    except Exception as error:
-        if not port.was_sent(error):
-            claim.has_asked = had_asked
-        if port.lacks(error) != "string":
-            raise
-        raise OtherData(claim.lock_name, error) from error
     except BaseException as error:
         if not port.was_sent(error):
             claim.has_asked = had_asked
-        if sending is not None and (reply := port.late_reply(sending)) is not None:
+        if isinstance(error, Exception):
+            if port.lacks(error) == "string":
+                raise OtherData(claim.lock_name, error) from error
+        elif sending is not None and (reply := port.late_reply(sending)) is not None:
             claim.late_reply = reply, mark, read
         raise
     # Clients with ``decode_responses`` return text.
