@@ -104,12 +104,46 @@ class BlockedLoop(SlowTransport):
 
 
 def test_server_is_not_silent_while_the_event_loop_is_blocked(
-    loop: VirtualLoop,
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = results_of(BlockedLoop(loop, 0), 10, 2.5)
+    limit_batches(10, monkeypatch)
 
-    assert results[0] == (0,)
-    assert [type(result) for result in results[1:]] == [NeverSent] * 9
+    assert results_of(BlockedLoop(loop, 0), 10, 2.5) == [(number,) for number in range(10)]
+
+
+class BrieflySilent(SlowTransport):
+    """A server that answers the first batch after some seconds, and the others immediately."""
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        replies = await super().send_batch(commands, until)
+        self.seconds = 0.001
+        return replies
+
+
+@pytest.mark.parametrize("silence", [0.6, 0.7, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("offset", [0.01, 0.1, 0.2])
+@pytest.mark.parametrize("seconds", [0.5, 0.6, 0.7, 0.8, 0.9, 1])
+def test_requests_queued_behind_one_late_reply_are_sent(
+    loop: VirtualLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    silence: float,
+    offset: float,
+    seconds: float,
+) -> None:
+    """The reply that ends a silence was no request of others that was preferred."""
+    limit_batches(100, monkeypatch)
+    transport = BrieflySilent(loop, silence)
+
+    async def ask() -> list[Any]:
+        batcher = RequestBatcher()
+        first = asyncio.ensure_future(batcher.exchange(transport, (0,), loop.now + 2.5))
+        await asyncio.sleep(offset)
+        others = [batcher.exchange(transport, (n,), loop.now + seconds) for n in range(1, 10)]
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    results = loop.run_until_complete(ask())
+
+    assert not [result for result in results if isinstance(result, NeverSent)]
 
 
 def test_queue_is_served_in_order_while_the_server_answers(loop: VirtualLoop) -> None:

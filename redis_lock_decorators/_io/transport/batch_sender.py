@@ -307,6 +307,8 @@ class BatchSender:
         is_silent = self._silent_checks >= SILENT_CHECKS
         if (now < request.end and not is_silent) or now < self.in_time_until:
             return True
+        if not is_silent and self._had_no_chance(request, now):
+            return True
         last_reply = max(self._last_reply, self._unblocked)
         if now < (request.deadline(last_reply) if is_silent else request.end):
             return True
@@ -316,6 +318,15 @@ class BatchSender:
             others = f"{len(self._pending)} lock requests of this event loop were queued"
             request.set_reply(NeverSent(f"its request timed out before it was sent: {others}"))
         return False
+
+    def _had_no_chance(self, request: Request, now: float) -> bool:
+        """Whether a request waited only for one exchange, or for a blocked event loop.
+
+        It is sent then, also late: otherwise a short silence would make a free lock look busy.
+        """
+        return now < self._unblocked + MIN_REPLY_TIME or (
+            self._sent_at < request.since < self._last_reply
+        )
 
 
 def is_copy() -> LockError:
