@@ -121,6 +121,12 @@ def is_unknown(error: Exception) -> bool:
     return bool(names & _INTERRUPTED or codes(error) & TRANSIENT)
 
 
+def is_timeout(error: Exception) -> bool:
+    """Whether a client's library gave up waiting for a server."""
+    found = unconverted(error)
+    return "TimeoutError" in client_names(found) and not is_of_handler(found)
+
+
 def is_outcome(error: BaseException) -> bool:
     """Whether a request ended with this error; otherwise it was raised by a signal handler.
 

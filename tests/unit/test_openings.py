@@ -203,6 +203,47 @@ def test_opening_that_hangs_is_given_up(loop: VirtualLoop, pool: Pool) -> None:
     loop.run_until_complete(ask())
 
 
+class OnceSilent(Connection):
+    """The first connection is half open: the server answers no step of opening it."""
+
+    async def connect(self) -> None:
+        if len(self.pool.all) == 1:
+            await asyncio.sleep(self.socket_timeout or 60)
+            raise NoReply("no reply while opening")
+        await super().connect()
+
+
+@pytest.mark.parametrize("use", [by_batcher, by_transaction])
+def test_connection_whose_opening_hangs_is_replaced(
+    loop: VirtualLoop, pool: Pool, use: Use
+) -> None:
+    async def ask() -> None:
+        client, pool.kind, pool.connect_seconds = Client(pool), OnceSilent, 0.1
+        pool.connection_kwargs["socket_timeout"] = None
+        began = loop.now
+        assert await use(client, 5) == b"OK"
+        assert loop.now - began < PATIENCE + 0.2
+        assert len(pool.all) == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_server_that_answers_no_opening_is_tried_twice(loop: VirtualLoop, pool: Pool) -> None:
+    class Silent(Connection):
+        async def connect(self) -> None:
+            await asyncio.sleep(self.socket_timeout or 60)
+            raise NoReply("no reply while opening")
+
+    async def ask() -> None:
+        client, pool.kind = Client(pool), Silent
+        pool.connection_kwargs["socket_timeout"] = 1
+        with pytest.raises(NoReply):
+            await client.get()
+        assert len(pool.all) == 2
+
+    loop.run_until_complete(ask())
+
+
 def test_failure_after_the_caller_gave_up_is_not_that_of_the_next(
     loop: VirtualLoop, pool: Pool
 ) -> None:

@@ -147,9 +147,20 @@ def _left(idle: IdleConnections, pool: Any) -> Opening | None:
 async def _outcome(
     pool: Any, leads_to: Origin, until: float, began: float
 ) -> TaskConnection | Exception:
-    """A new connection like those of a pool, or the error of opening it."""
+    """A new connection like those of a pool, or the error of opening it.
+
+    If the server is silent in a step of opening it, and time is left, another one is tried once:
+    this one may be half open.
+    """
     try:
-        connection = await opened(pool.connection_class, pool.connection_kwargs, until)
+        try:
+            connection = await opened(pool.connection_class, pool.connection_kwargs, until)
+        except Exception as error:
+            if monotonic() >= until or not client_errors.is_timeout(error):
+                raise
+            began = monotonic()
+            latest = max(until, began + private_connection.PATIENCE)
+            connection = await opened(pool.connection_class, pool.connection_kwargs, latest)
         found = TaskConnection(connection, leads_to)
         now = monotonic()
         found.in_time_until = now + min(now - began, ROUND_TRIP)

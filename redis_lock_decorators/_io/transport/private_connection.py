@@ -50,7 +50,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     connection = made(kind, parameters)
     patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
     try:
-        _limit(connection, min(PATIENCE, max(0.001, until - monotonic())))
+        limit_steps(connection, min(PATIENCE, max(0.001, until - monotonic())))
         connection.connect()
     except BaseException as error:
         connection.disconnect()
@@ -72,7 +72,8 @@ def stop_decoding(connection: Any) -> None:
     connection._parser.on_connect(connection)  # hiredis reads the setting only there
 
 
-def _limit(connection: Any, seconds: float) -> None:
+def limit_steps(connection: Any, seconds: float) -> None:
+    """Limit each step of opening a connection to so many seconds, or less if its client does."""
     for limit in ("socket_timeout", "socket_connect_timeout"):
         if hasattr(connection, limit):  # a Unix socket lacks the second
             setattr(connection, limit, min(getattr(connection, limit) or seconds, seconds))

@@ -123,8 +123,13 @@ def _discard(
 
 
 async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
-    """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt."""
+    """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt.
+
+    Raises:
+        TimeoutError: the client's, also as soon as a single step has taken ``PATIENCE``.
+    """
     connection = private_connection.made(kind, parameters)
+    private_connection.limit_steps(connection, private_connection.PATIENCE)
     connection.lock_process = fork.process_id
     connecting = in_empty_context(connection.connect())
     try:
