@@ -143,6 +143,7 @@ async def ask(
         if not port.was_sent(error):
             claim.has_asked = had_asked
         if isinstance(error, Exception):
+            refuse_fork(claim)  # a signal handler may have forked meanwhile
             if port.lacks(error) == "string":
                 raise OtherData(claim.lock_name, error) from error
         elif sending is not None and (reply := port.late_reply(sending)) is not None:

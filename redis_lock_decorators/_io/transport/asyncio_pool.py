@@ -100,6 +100,7 @@ class PoolTransport:
             found.close()
             if not isinstance(error, Exception):
                 raise
+            batcher.refuse_copy()
             raise_if_closed(found.loop)
             idle.drop()
             failure = client_errors.meant(pool, error)
@@ -143,6 +144,7 @@ class PoolTransport:
         batcher.opening = self._second
         try:
             found = await added(self._idle, pool, until)
+            batcher.refuse_copy()
             batcher.in_time_until = found.in_time_until
             return found
         finally:

@@ -24,6 +24,7 @@ from redis_lock_decorators._io.transport.batch import (
     Request,
     Transport,
 )
+from redis_lock_decorators._io.transport.inherited import refuse_copy
 from redis_lock_decorators._io.transport.late_replies import LateReplies
 from redis_lock_decorators.errors import LockError
 
@@ -165,14 +166,16 @@ class BatchSender:
 
     def refuse_copy(self) -> None:
         """Raise an error in a copy of a task in a forked child."""
-        if self._process != fork.process_id:
-            raise is_copy()
+        refuse_copy(self._process)
 
     def _refuse_pending(self) -> None:
         """Fail the pending requests in a forked child, as the parent sends them."""
-        for queue in self._pending.queues():
-            while queue:
-                queue.popleft().set_reply(is_copy())
+        try:
+            self.refuse_copy()
+        except LockError as error:
+            for queue in self._pending.queues():
+                while queue:
+                    queue.popleft().set_reply(client_errors.own_copy(error))
 
     def _fill(self, batch: list[Request], transport: Transport) -> None:
         now, is_silent = monotonic(), self._silent_checks >= SILENT_CHECKS
@@ -327,14 +330,6 @@ class BatchSender:
         return now < self._unblocked + MIN_REPLY_TIME or (
             self._sent_at < request.since < self._last_reply
         )
-
-
-def is_copy() -> LockError:
-    """The error of a copy of a task in a forked child: its requests are those of its parent."""
-    return LockError(
-        "this task is a copy of one of the process from which this one was forked, which sends its "
-        "requests: use locks in tasks that the child starts, best on an event loop of its own"
-    )
 
 
 def _is_of_one(error: Exception, batch: list[Request]) -> bool:

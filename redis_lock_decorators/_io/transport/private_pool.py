@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import inherited, private_connection
 from redis_lock_decorators._io.transport.batch import starts_acquisition
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.origins import IdleFollower, is_elsewhere, origin
@@ -31,10 +32,11 @@ class PrivatePool(IdleFollower):
     acquisition keeps one again.
     """
 
-    __slots__ = ("_idle",)
+    __slots__ = ("_idle", "_process")
 
     def __init__(self) -> None:
         super().__init__()
+        self._process = fork.process_id
         self._idle: list[BlockingSocket] = []  #: any thread: append and pop are atomic
 
     def exchange(
@@ -158,10 +160,15 @@ class PrivatePool(IdleFollower):
         If its time is over by then, the connection is kept for the next request instead: the
         library limits each step of opening, not all together, and a request that is sent after its
         time could acquire a lock for nobody.
+
+        Raises:
+            LockError: the caller is a copy, in a forked child: a signal handler has forked.
         """
         self.follow(pool)  # before: the client may be closed while the connection is opened
         began = monotonic()
+        inherited.refuse_copy(self._process)
         socket = connected(pool, until)
+        inherited.refuse_copy(self._process)  # it may have been forked meanwhile
         now = monotonic()
         if now < until:
             socket.in_time_until = now + (now - began)

@@ -20,7 +20,7 @@ from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopSocket
 from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
-from redis_lock_decorators._io.transport.task_connection import abort, close, opened
+from redis_lock_decorators._io.transport.task_connection import abort, close, descriptor, opened
 from redis_lock_decorators._io.transport.thread_calls import NoThread, in_thread
 
 #: Whether a connection leads to the server to which its client's pool connects now.
@@ -71,11 +71,7 @@ class TaskSubscription(FollowingSubscription):
     """A subscription over an asyncio connection."""
 
     def fileno(self) -> int:
-        writer = self._connection._writer
-        if writer.is_closing():  # uvloop still has the number of the descriptor
-            raise BrokenPipeError
-        found: int = writer.get_extra_info("socket").fileno()
-        return found
+        return descriptor(self._connection)
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         while not self._is_closed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,13 +16,11 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import inherited, private_connection
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
 from redis_lock_decorators._io.transport.resp import ReplyParser
 from redis_lock_decorators._io.transport.sockets import readable
 
-#: any thread: replaced when a child is forked that may run on the event loops of this process
-_era = object()
 #: any thread of a forked child: connections of its parent. To close one, also by a finalizer, would
 #: deregister it from the selector that the child shares with the parent.
 _inherited: list[object] = []
@@ -47,7 +44,6 @@ class TaskConnection:
 
     __slots__ = (
         "__weakref__",
-        "_era",
         "_has_input",
         "_origin",
         "connection",
@@ -61,12 +57,12 @@ class TaskConnection:
     def __init__(self, connection: Any, leads_to: Origin) -> None:
         longest = private_connection.PATIENCE
         self.connection = connection
+        inherited.add(self)
         self.patience = min(connection.socket_timeout or longest, longest)
         self.last_used = self.in_time_until = monotonic()
         self.replies = ReplyParser(partial(_error_reply, connection._parser))
         connection.socket_timeout = None
         self._origin = leads_to
-        self._era = _era
         self.loop = asyncio.get_running_loop()
         self._has_input = input_check(connection._writer)
         # Not the connection: its reader refers to the task that reads, and so to this object.
@@ -75,16 +71,17 @@ class TaskConnection:
         discard = finalize(self, _discard, *own, transport, ref(connection))
         discard.atexit = False
 
+    def fileno(self) -> int:
+        """The descriptor of the connection; raises an exception if that is closed."""
+        return descriptor(self.connection)
+
     def serves(self, pool: Any) -> bool:
         """Whether a request may be sent on it after it was idle.
 
         Not if either side closed it, or if it does not lead where the pool leads now. Input though
         no reply is due means that the server has closed it: an event loop that was blocked, even
-        only since the last reply, has not read that yet. Not after a fork either: a child that runs
-        on this event loop would read replies of the parent.
+        only since the last reply, has not read that yet.
         """
-        if self._era is not _era:
-            return False
         connection = self.connection
         reader, writer = connection._reader, connection._writer
         if reader is None or writer is None or reader.at_eof() or writer.is_closing():
@@ -143,6 +140,15 @@ async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     return connection
 
 
+def descriptor(connection: Any) -> int:
+    """The descriptor of an asyncio connection; raises an exception if that is closed."""
+    writer = connection._writer
+    if writer.is_closing():  # uvloop still has the number of the descriptor
+        raise BrokenPipeError
+    found: int = writer.get_extra_info("socket").fileno()
+    return found
+
+
 def close(connection: Any) -> None:
     """Close a connection in one step, without waiting: TLS would wait for the other side."""
     abort(connection)
@@ -181,16 +187,6 @@ def fail_waiting(connection: Any) -> None:
     if protocol is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             protocol.connection_lost(None)
-
-
-def _before_fork() -> None:
-    """Use no connection again that the child gets a copy of, as it may run on its event loop."""
-    global _era
-    _era = object()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(before=_before_fork)
 
 
 def input_check(writer: Any) -> Callable[[float], object]:

@@ -12,10 +12,10 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import Expiry
-from redis_lock_decorators._io.transport.batch_sender import is_copy
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
+from redis_lock_decorators._io.transport.inherited import refuse_copy
 from redis_lock_decorators._io.transport.openings import added
 from redis_lock_decorators._io.transport.task_connection import TaskConnection
 
@@ -33,8 +33,7 @@ class TaskExclusive:
         self._process = fork.process_id
 
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self._process != fork.process_id:
-            raise is_copy()
+        refuse_copy(self._process)
         if self._used is None:
             self._until = await self._idle.exclusive.enter(self, self._pool, self._until)
         admitted = monotonic()
@@ -49,6 +48,7 @@ class TaskExclusive:
         found = self._used or self._idle.usable(pool)
         if found is None:
             found = self._used = await added(self._idle, pool, until)
+            refuse_copy(self._process)
         if self._used is not None and until < (least := monotonic() + ROUND_TRIP):
             until = prolonged(until, least)  # the server has answered on this connection
         self._used, until = found, max(until, found.in_time_until)
@@ -62,6 +62,7 @@ class TaskExclusive:
                 await connection.send_packed_command([data], check_health=False)
                 await under_way.read(found.replies, len(commands), replies)
         except Exception as error:
+            refuse_copy(self._process)
             raise_if_closed(found.loop)
             if under_way.is_ended:
                 raise client_errors.no_reply(pool) from None
