@@ -79,19 +79,21 @@ class BlockTask:
             self._is_cancelled = task.cancel(LOST) is not False
 
     def uncancel(self, error: object) -> bool:
-        """Take the cancellation back; return whether ``error`` is it.
+        """Take the cancellation back; return whether ``error`` is it, or is due to it.
 
-        If other code has cancelled the task too, ``error`` counts as that cancellation.
+        If other code has cancelled the task too, ``error`` counts as that cancellation. It is due
+        to it if the task, which consumes an async generator, closes that with a block inside.
         """
         task = self._task() if self._is_cancelled else None
         self.is_due = self._is_cancelled = False
         if task is None:
             return False
+        is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             ours = task.uncancel() <= self._cancels
         else:
-            ours = is_from_loss(error)
-        return ours and isinstance(error, asyncio.CancelledError)
+            ours = is_closing or is_from_loss(error)
+        return ours and (is_closing or isinstance(error, asyncio.CancelledError))
 
 
 def is_from_loss(error: object) -> bool:

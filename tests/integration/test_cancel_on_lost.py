@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from functools import partial
 
 import pytest
 from support.fronts import LEGACY
@@ -350,4 +351,78 @@ def test_loss_between_steps_does_not_cancel_the_consumer(server, direct, name):
         await client.aclose()
 
     losses = []
+    ASYNCIO.run(test())
+
+
+async def consume(steps, handle=contextlib.nullcontext):
+    """Read an async generator in a task that its lock cancels, and close the generator."""
+    async with contextlib.aclosing(steps):
+        async for _ in steps:
+            with handle():
+                await asyncio.sleep(60)
+            break
+
+
+@contextlib.contextmanager
+def cancelled_again():
+    """Let other code cancel the task as it handles the cancellation by a loss."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        asyncio.current_task().cancel()
+        raise
+
+
+@pytest.mark.parametrize("suppressed", [False, True])
+def test_loss_in_an_undecorated_generator_reaches_who_closes_it(lock_of, direct, name, suppressed):
+    async def steps():
+        async with lock_of(name) as lease:
+            direct.delete(lease.key)
+            yield 1
+
+    async def test():
+        handle = partial(contextlib.suppress, asyncio.CancelledError)
+        with pytest.raises(LockLostError):
+            await consume(steps(), *([handle] if suppressed else []))
+
+        assert cancellations() == 0
+        await asyncio.sleep(0.01)  # the task can await again
+
+    ASYNCIO.run(test())
+
+
+@counts_cancellations
+def test_other_cancellation_of_a_consumer_propagates_though_the_lease_is_lost(
+    lock_of, direct, name
+):
+    async def steps():
+        async with lock_of(name) as lease:
+            direct.delete(lease.key)
+            yield 1
+
+    async def test():
+        with pytest.raises(asyncio.CancelledError):
+            await consume(steps(), cancelled_again)
+        assert cancellations() == 1
+
+    ASYNCIO.run(test())
+
+
+def test_close_by_another_task_does_not_raise_the_loss(lock_of, direct, name):
+    async def steps():
+        async with lock_of(name) as lease:
+            direct.delete(lease.key)
+            yield 1
+
+    async def test():
+        generator = steps()
+        consumer = asyncio.ensure_future(anext_of(generator))
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        await generator.aclose()  # as the event loop does with a generator that nobody closes
+
+    async def anext_of(generator):
+        await generator.__anext__()
+        await asyncio.sleep(60)
+
     ASYNCIO.run(test())
