@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from redis_lock_decorators._io.environment import async_from_environment, from_environment
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.contrib._arguments import checked_url
 from redis_lock_decorators.contrib.django.clients import (
@@ -37,31 +38,35 @@ APPLICATION = "redis_lock_decorators.contrib.django"
 KEYS = {"URL", "CACHE", "CLIENT", "ASYNC_CLIENT", "OPTIONS"}
 
 Factory = Callable[[], Any]
-#: The options of the setting that was applied last.
+#: The options and connection functions of the setting that was applied last.
 _configured: set[str] = set()
+#: The defaults of the connection functions.
+_SERVERS: dict[str, Factory] = {
+    "get_redis_connection": from_environment,
+    "get_async_redis_connection": async_from_environment,
+}
 
 
 def configure_locks() -> None:
     """Configure the locks of the process as the settings say.
 
-    Options of a former setting that this one does not have get their defaults again: a test may
-    override the setting.
+    What a former setting gave and this one does not gets its default again: a test may override the
+    setting.
 
     Raises:
         ImproperlyConfigured: the setting has an unknown key, or names two servers.
         ConfigurationError: an option is unknown or invalid.
     """
-    blocking, awaited = factories()
-    options: dict[str, Any] = read().get("OPTIONS", {})
-    configure(
-        **{name: getattr(Options(), name) for name in _configured - options.keys()}, **options
-    )
+    servers = zip(_SERVERS, factories(), strict=True)
+    given: dict[str, Any] = {name: factory for name, factory in servers if factory is not None}
+    given.update(read().get("OPTIONS", {}))
+    before: dict[str, Any] = {
+        name: _SERVERS[name] if name in _SERVERS else getattr(Options(), name)
+        for name in _configured - given.keys()
+    }
+    configure(**before, **given)
     _configured.clear()
-    _configured.update(options)
-    if blocking is not None:
-        configure(blocking)
-    if awaited is not None:
-        configure(None, awaited)
+    _configured.update(given)
 
 
 def read() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command, execute_from_command_line
 from django.test import SimpleTestCase, override_settings
+from redis.exceptions import ConnectionError
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
@@ -43,6 +44,14 @@ class Connections(SimpleTestCase):
 
         assert (lease.key, lease.expire) == ("site:lock:used", 10.0)
         lease.release()
+
+    async def test_server_of_a_setting_ends_with_it(self):
+        with override_settings(REDIS_LOCK={"URL": "redis://localhost:1"}):
+            with pytest.raises(ConnectionError):
+                RedisLock("used").locked()
+
+            with override_settings(REDIS_LOCK={"OPTIONS": OPTIONS}):
+                await self.use()  # the server of the environment
 
     async def use(self):
         with RedisLock("used") as lease:
