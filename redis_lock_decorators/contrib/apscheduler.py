@@ -6,6 +6,7 @@ Needs the extra ``apscheduler``. See ``docs/how-to/apscheduler.rst``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from redis_lock_decorators import ConfigurationError, Locks
@@ -35,7 +36,7 @@ def once_per(
     Args:
         period: the seconds between two runs, as the job's trigger has it.
         lock_name: a template over the job's arguments, as for ``redis_lock``, or several; by
-            default the function's module and name.
+            default the function's module and name, which a lambda or ``functools.partial`` lacks.
         slack: by how many seconds a run may start earlier or later than the last one did within its
             period; by default a tenth of the period.
         locks: the project's ``Locks``; by default the module-level configuration.
@@ -61,4 +62,18 @@ def once_per(
     decorate: Any = checked_locks(locks).redis_lock(
         lock_name, acquire_time=0, on_busy="skip", min_hold=period - slack, **options
     )
-    return lambda function: with_own_signature(decorate(function), function)
+
+    def decorated(function: F) -> F:
+        if lock_name == "{function}" and _is_unnamed(function):
+            raise ConfigurationError(
+                "a lambda or functools.partial has no name of its own: give one, as in "
+                "once_per(60, 'digest:eu'), or other such jobs of the module would be skipped"
+            )
+        return with_own_signature(decorate(function), function)
+
+    return decorated
+
+
+def _is_unnamed(function: Callable[..., Any]) -> bool:
+    """Whether other jobs may have the name of the function, too."""
+    return isinstance(function, partial) or getattr(function, "__name__", "") == "<lambda>"

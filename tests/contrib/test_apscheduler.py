@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,6 +83,15 @@ class TestAPScheduler:
         from apscheduler.util import obj_to_ref, ref_to_obj
 
         assert ref_to_obj(obj_to_ref(stored_job)) is stored_job
+
+    @pytest.mark.parametrize("job", [lambda: None, partial(print, "eu")], ids=["lambda", "partial"])
+    def test_job_whose_name_others_may_have_needs_a_lock_name(
+        self, once_per: Any, job: Any
+    ) -> None:
+        with pytest.raises(ConfigurationError, match="give one"):
+            once_per(60)(job)
+
+        once_per(60, "job")(job)
 
     @pytest.mark.parametrize("slack", [-1, 60, 61])
     def test_slack_outside_the_period_is_refused(self, once_per: Any, slack: float) -> None:
