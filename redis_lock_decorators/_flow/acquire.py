@@ -27,7 +27,8 @@ from redis_lock_decorators._flow.queue.entry_requests import leave_queue
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.wait import NotificationsUnavailable
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
-from redis_lock_decorators._flow.release import Notify, close, end, release_and_log, release_keys
+from redis_lock_decorators._flow.release import Notify, close, end, release_and_log
+from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
     NeverSent,

@@ -10,7 +10,7 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import release_group
+from redis_lock_decorators._flow.release_requests import release_group
 from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,

@@ -10,7 +10,7 @@ from redis_lock_decorators._flow.error_notes import adding_notes
 from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.losses import expired, lost, refuse_over
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import release_keys
+from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,

@@ -10,8 +10,8 @@ from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.release_methods import NATIVE
+from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._flow.requests import (
     OtherData,
     Refusal,

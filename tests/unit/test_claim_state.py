@@ -21,7 +21,8 @@ from redis_lock_decorators._flow.claim_state import (
     RELEASING,
     State,
 )
-from redis_lock_decorators._flow.release import release, release_keys
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._io.blocking_port import run
 
 #: The transitions that ``State`` lists.

@@ -17,7 +17,8 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.owner_info import OwnerInfo
-from redis_lock_decorators._flow.release import release, release_keys
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 

@@ -15,7 +15,10 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
-RELEASE = Scenes("_flow/release", "_flow/claim", "_flow/losses", "_flow/extend")
+RELEASE = Scenes(
+    *("_flow/release", "_flow/release_requests"),
+    *("_flow/claim", "_flow/losses", "_flow/extend"),
+)
 
 
 def released(port: SimulatedPort, claim: Claim) -> None:
