@@ -1,26 +1,20 @@
 """The meaning of clients' exceptions: unknown outcomes are repeated, others are raised."""
 
 import asyncio
-import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import redis
 import redis.exceptions as client
 
-from redis_lock_decorators._flow import timeouts
-from redis_lock_decorators._io import client_errors, hook_errors
 from redis_lock_decorators._io.client_errors import (
     is_outcome,
     is_unknown,
     keeps_connection,
-    mark_unsent,
     meant,
     was_sent,
 )
 from redis_lock_decorators._io.error_replies import is_change, is_elsewhere, is_reply, lacks
-from redis_lock_decorators._io.unconfigured import may_leave_unconfigured
 
 #: Error replies of servers.
 UNKNOWN_REPLIES = [
@@ -310,15 +304,6 @@ def test_other_replies_keep_the_connection(reply: Any) -> None:
     assert keeps_connection(reply)
 
 
-def test_request_counts_as_sent_unless_marked() -> None:
-    error = client.ConnectionError("refused")
-    assert was_sent(error)
-
-    mark_unsent(error)
-
-    assert not was_sent(error)
-
-
 def used_while_closed(library: Any) -> Exception:
     """The error of a library whose connection another task has closed meanwhile."""
     used = library.Connection()
@@ -338,103 +323,3 @@ def test_connection_closed_by_another_task_is_unknown() -> None:
     assert is_unknown(error)
     assert isinstance(meant(library.Redis(), error), client.ConnectionError)
     assert meant(library.Redis(), error).__cause__ is error
-
-
-def converted(error: BaseException) -> Exception:
-    """An error of the client's library in which a wrapped client ended another."""
-    made = client.ConnectionError("the store is unavailable")
-    made.__cause__ = error
-    return made
-
-
-def caught_by_program(error: BaseException) -> Exception:
-    """An error of a library that a wrapped client made of one that it caught from the library."""
-    try:
-        try:
-            raise error
-        except BaseException as cause:
-            raise client.ConnectionError("the store is unavailable") from cause
-    except client.ConnectionError as found:
-        return found
-
-
-def of_library(error: BaseException) -> Exception:
-    """The same, made by the library itself."""
-    names = {"__name__": "redis.connection", "error": error, "client": client}
-    exec(inspect.getsource(caught_by_program), names)  # noqa: S102 - frames like the library's
-    found: Exception = names["caught_by_program"](error)  # type: ignore[operator]
-    return found
-
-
-OF_OTHER_LIBRARY = type("ConnectionError", (Exception,), {"__module__": "valkey.exceptions"})
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (ValueError("vault"), True),
-        (asyncio.CancelledError(), True),
-        (OF_OTHER_LIBRARY("vault"), True),
-        (converted(ValueError("vault")), True),
-        (converted(converted(ValueError("vault"))), True),
-        (client.ConnectionError("refused"), False),
-        (client.ResponseError("ERR x"), False),
-        (converted(ConnectionRefusedError()), False),
-        (converted(EOFError()), False),
-        (converted(asyncio.CancelledError()), False),
-        (caught_by_program(OSError("vault")), True),
-        (caught_by_program(asyncio.CancelledError()), True),
-        (caught_by_program(client.ConnectionError("refused")), True),
-        (of_library(OSError("refused")), False),
-        (of_library(asyncio.CancelledError()), False),
-    ],
-    ids=repr,
-)
-def test_connection_may_be_open_but_not_set_up(error: BaseException, expected: bool) -> None:
-    assert may_leave_unconfigured(client.RedisError(), error) == expected
-
-
-class TimeIsUp(BaseException):
-    """An exception of which a program raises one object again and again."""
-
-
-class Stopped(Exception):
-    """The same of a signal handler."""
-
-
-@pytest.mark.parametrize("kind", [TimeIsUp, Stopped])
-def test_exception_of_the_program_is_not_marked_as_it_may_be_raised_again(
-    kind: type[BaseException],
-) -> None:
-    error = client_errors.mark_caught(kind())
-
-    assert client_errors.was_sent(error)
-    assert not vars(error)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [redis.ConnectionError, ConnectionRefusedError, asyncio.CancelledError, KeyboardInterrupt],
-)
-def test_error_before_a_request_was_sent_is_marked(kind: type[BaseException]) -> None:
-    error = kind(111, "refused") if issubclass(kind, OSError) else kind()
-
-    assert not client_errors.was_sent(client_errors.mark_caught(error))
-
-
-@dataclass(frozen=True)
-class VaultDown(Exception):
-    """An exception of a program that refuses to be changed."""
-
-    reason: str = "sealed"
-
-
-def test_exception_that_refuses_to_be_changed_keeps_its_class() -> None:
-    cause = ValueError()
-
-    error = hook_errors.of_hook(VaultDown())
-
-    assert is_outcome(error)
-    assert client_errors.caused(error, cause).__cause__ is cause
-    assert not client_errors.was_sent(client_errors.mark_unsent(error))
-    assert timeouts.with_send_time(error, 1.0) is error
