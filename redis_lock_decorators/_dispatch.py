@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import six
 
+from redis_lock_decorators._attempts import Attempt
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._rules.arguments import is_borrowed, signature_of
@@ -33,7 +34,7 @@ from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 from redis_lock_decorators.asyncio import _wrappers
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.lease import Attempt, Lease, abandon
+from redis_lock_decorators.lease import Lease, abandon
 from redis_lock_decorators.redislock import RedisLock
 
 F = TypeVar("F", bound=Callable[..., Any])

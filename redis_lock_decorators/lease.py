@@ -28,14 +28,11 @@ from redis_lock_decorators._io.background.thread_checks import refuse_half_patch
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
-from redis_lock_decorators._io.owner_info import owner_info
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.current_leases import current, enter, forget
 from redis_lock_decorators._shared.exits import LeaseExit, has_begun
-from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
-from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators._shared.observing import observe
+from redis_lock_decorators._shared.lease_base import LeaseBase
 from redis_lock_decorators._shared.wrong_with import LEASE_NOT_ASYNC
 from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError
 
@@ -253,37 +250,6 @@ def _report_loss(lease: Lease) -> None:
         loss_threads.call(lease._notify_lost)
 
 
-class Attempt:
-    """A ``with`` block that gives None if it holds the lock, else the error instead of raising."""
-
-    __slots__ = ("_held", "_lease")
-
-    def __init__(self, config: LockConfig, lock_names: tuple[str, ...]) -> None:
-        self._lease = unheld(config, lock_names)
-        self._held = False
-
-    @property
-    def lease(self) -> Lease:
-        """The lease; it is held if the block's value is None."""
-        return self._lease
-
-    def __enter__(self) -> LockTimeoutError | None:
-        lease = self._lease
-        try:
-            refused = lease._acquire(lease._options.max_wait)
-            if refused is None:
-                self._held = True
-                enter(lease)
-            return refused
-        except BaseException:
-            abandon(lease)
-            raise
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._held:
-            self._lease._leave(None, kind, error, trace)
-
-
 def abandon(lease: Lease | None) -> None:
     """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
     if lease is None:
@@ -306,18 +272,6 @@ def abandon(lease: Lease | None) -> None:
         lease._claim.owner = None
         if lease._claim.lost_reason is not None:
             lease._notify_lost()
-
-
-def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
-    """Return a lease of this thread, before its acquisition."""
-    options = config.options
-    claim = claim_for(lock_names, options, running())
-    if options.owner_info is not False:
-        claim.owner_info = owner_info(options.owner_info, claim.lock_name, config.function, False)
-    lease = Lease(claim, config.port(), options)
-    if options.hooks:
-        observe(lease, config.label)
-    return lease
 
 
 def running() -> ref[threading.Thread]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
+from redis_lock_decorators._attempts import Attempt, unheld
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
@@ -15,7 +16,7 @@ from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators._shared.wrong_with import NOT_ASYNC
-from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
+from redis_lock_decorators.lease import Lease, abandon, running
 
 if TYPE_CHECKING:
     from typing_extensions import Never

@@ -13,8 +13,9 @@ from redis_lock_decorators._rules.callables import is_pending, refuse_unrun
 from redis_lock_decorators._rules.naming import Namer
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators.asyncio._attempts import Attempt
 from redis_lock_decorators.asyncio._cancellation import running
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
+from redis_lock_decorators.asyncio.lease import Lease, abandon
 
 #: Seconds between two checks whether a generator that is being closed elsewhere has ended.
 CHECK_INTERVAL = 0.005

@@ -26,16 +26,13 @@ from redis_lock_decorators._io.background.starting import start_in_context
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
-from redis_lock_decorators._io.owner_info import owner_info
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.current_leases import current, enter, forget
 from redis_lock_decorators._shared.exits import has_begun
-from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
-from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators._shared.observing import observe
+from redis_lock_decorators._shared.lease_base import LeaseBase
 from redis_lock_decorators._shared.wrong_with import LEASE_ONLY_ASYNC
-from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
+from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 from redis_lock_decorators.asyncio._on_lost import can_wait_for
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, LockTimeoutError, shown
 
@@ -291,37 +288,6 @@ def _report_loss(lease: Lease) -> None:
     lease._notify_lost()
 
 
-class Attempt:
-    """An ``async with`` block that gives None if it holds the lock, else the error."""
-
-    __slots__ = ("_held", "_lease")
-
-    def __init__(self, config: LockConfig, lock_names: tuple[str, ...]) -> None:
-        self._lease = unheld(config, lock_names)
-        self._held = False
-
-    @property
-    def lease(self) -> Lease:
-        """The lease; it is held if the block's value is None."""
-        return self._lease
-
-    async def __aenter__(self) -> LockTimeoutError | None:
-        lease = self._lease
-        try:
-            refused = lease._begin(await lease._acquire(lease._options.max_wait))
-            if refused is None:
-                self._held = True
-                lease._enter()
-            return refused
-        except BaseException:
-            await abandon(lease)
-            raise
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        if self._held:
-            await self._lease.__aexit__(kind, error, trace)
-
-
 async def abandon(lease: Lease | None) -> None:
     """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
     if lease is None:
@@ -339,20 +305,6 @@ async def abandon(lease: Lease | None) -> None:
     finally:
         if lease._claim.lost_reason is not None:
             lease._notify_lost()
-
-
-def unheld(config: LockConfig, lock_names: tuple[str, ...], owner: TaskRef | None = None) -> Lease:
-    """Return a lease of a task, by default the running one, before its acquisition."""
-    if unreleased:
-        release_soon(asyncio.get_running_loop())
-    options = config.options
-    claim = claim_for(lock_names, options, owner or running())
-    if options.owner_info is not False:
-        claim.owner_info = owner_info(options.owner_info, claim.lock_name, config.function, True)
-    lease = Lease(claim, config.async_port(), options)
-    if options.hooks:
-        observe(lease, config.label)
-    return lease
 
 
 def current_lease() -> Lease | None:

@@ -13,8 +13,9 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators._shared.wrong_with import ONLY_ASYNC
+from redis_lock_decorators.asyncio._attempts import Attempt, unheld
 from redis_lock_decorators.asyncio._cancellation import TaskRef, running
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
+from redis_lock_decorators.asyncio.lease import Lease, abandon
 
 if TYPE_CHECKING:
     from typing_extensions import Never
