@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import redis
 
+import redis_lock_decorators._attempts
+import redis_lock_decorators.asyncio._attempts
 import redis_lock_decorators.asyncio.lease
 import redis_lock_decorators.asyncio.lock
 import redis_lock_decorators.asyncio.redislock
@@ -43,7 +45,7 @@ class Scene:
                 claim = claim_for(names, config.options, owner or lease.running())
                 return lease.Lease(claim, port, config.options)
 
-            for module in (lease, package.redislock):
+            for module in (package._attempts, package.redislock):
                 monkeypatch.setattr(module, "unheld", unheld)
             monkeypatch.setattr(package.lock.Lock, "_port", lambda _: port)
         losses = SimpleNamespace(call=lambda function: function())

@@ -24,7 +24,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 import redis_lock_decorators.lease
 import redis_lock_decorators.lock
-from redis_lock_decorators import redis_lock, redislock
+from redis_lock_decorators import _attempts, redis_lock, redislock
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.lease_base import claim_for
 
@@ -47,7 +47,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Any:
         claim = claim_for(lock_names, config.options, redis_lock_decorators.lease.running())
         return redis_lock_decorators.lease.Lease(claim, port, config.options)
 
-    for module in (redis_lock_decorators.lease, redislock):
+    for module in (_attempts, redislock):
         monkeypatch.setattr(module, "unheld", unheld)
     monkeypatch.setattr(redis_lock_decorators.lock.Lock, "_port", lambda _: port)
     return port

@@ -17,7 +17,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 import redis_lock_decorators.lease
 import redis_lock_decorators.lock
-from redis_lock_decorators import redislock
+from redis_lock_decorators import _attempts, redislock
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.lease_base import claim_for
 
@@ -41,7 +41,7 @@ class Scene:
         releases = SimpleNamespace(call=self.delegated.append)
         for module in (redis_lock_decorators.lease, redis_lock_decorators.lock):
             monkeypatch.setattr(module, "releases", releases)
-        for module in (redis_lock_decorators.lease, redislock):
+        for module in (_attempts, redislock):
             monkeypatch.setattr(module, "unheld", self._unheld)
         monkeypatch.setattr(redis_lock_decorators.lock.Lock, "_port", lambda _: self.port)
         self.lock = redislock.RedisLock("a", client=redis.Redis(), auto_renew=False)
