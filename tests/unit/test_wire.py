@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators._io.transport.encoding import FEW_KEYS, packed, words_of
+from redis_lock_decorators import _lua
+from redis_lock_decorators._io.transport.encoding import (
+    FEW_KEYS,
+    packed,
+    packed_together,
+    words_of,
+)
 
 
 def plainly(command: tuple[Any, ...]) -> bytes:
@@ -41,3 +47,15 @@ def test_requests_that_differ_anywhere_are_encoded_differently() -> None:
     ]
     for command in commands * 2:
         assert packed(command) == plainly(command)
+
+
+def test_commands_of_one_connection_have_each_text_once() -> None:
+    script = _lua.script("release")
+    first = [("EVAL", script.text, 1, b"key:%d" % number, "a", number) for number in range(3)]
+    other = ("EVAL", b"return 1", 0)
+    known = ("EVALSHA", b"sha", 0)
+
+    data = packed_together([known, first[0], other, first[1], known, first[2]])
+
+    again = [("EVALSHA", script.sha, *command[2:]) for command in first]
+    assert data == b"".join(map(plainly, [known, first[0], other, again[1], known, again[2]]))

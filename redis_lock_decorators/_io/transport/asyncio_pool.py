@@ -23,7 +23,7 @@ from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import is_renewal, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
-from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.encoding import packed_together
 from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.openings import added
@@ -87,7 +87,7 @@ class PoolTransport:
         try:
             for sending in sendings:
                 sending()
-            data = b"".join([packed(command) for command in commands])
+            data = packed_together(commands)
             await found.connection.send_packed_command([data], check_health=False)
             is_sent = True
             await under_way.read(found.replies, len(commands), replies)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from redis_lock_decorators import _lua
+
 #: The header of a word, by the length of the word in bytes.
 HEADS = tuple([b"$%d" % length for length in range(256)])
 #: The first words of a request (script, number of keys, keys) are cached for so many keys at most:
@@ -47,6 +49,26 @@ def packed(command: tuple[Any, ...]) -> bytes:
         return _joined([b"*%d" % count], command)
     args = 3 + command[2]
     return _joined([_head(count, command[:args])], command[args:])
+
+
+def packed_together(commands: Iterable[tuple[Any, ...]]) -> bytes:
+    """The bytes of commands that one connection sends in this order, each script's text once.
+
+    A server knows the digest of a text that it has run. The texts of many requests could fill the
+    buffers of a connection to a server that stands still, so that the last would not reach it.
+    """
+    digests: dict[bytes, bytes] = {}
+    found = []
+    for command in commands:
+        if command[0] == "EVAL":
+            form, text, *words = command
+            if text in digests:
+                form, text = "EVALSHA", digests[text]
+            elif isinstance(text, bytes):
+                digests[text] = _lua.digest(text)
+            command = form, text, *words
+        found.append(packed(command))
+    return b"".join(found)
 
 
 @lru_cache(maxsize=MAX_CACHED)
