@@ -26,12 +26,16 @@ def test_functions_refuse_it_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["café", "café".encode(), "plain", b"\xff"])
-def test_other_names_are_accepted(name: Any) -> None:
-    RedisLock(name, prefix="", client=redis.Redis())
+def test_other_names_are_the_keys(name: Any) -> None:
+    lock = RedisLock(name, prefix="", client=redis.Redis())
+
+    assert lock._own_keys() == (name.encode() if isinstance(name, str) else name,)
 
 
 def test_spellings_agree_with_a_prefix() -> None:
-    RedisLock(DECOMPOSED, client=redis.Redis())
+    locks = [RedisLock(name, client=redis.Redis()) for name in (DECOMPOSED, "café")]
+
+    assert locks[0]._own_keys() == locks[1]._own_keys()
 
 
 def test_long_name_is_not_hashed_without_a_prefix() -> None:

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+import redis
 from redis.exceptions import NoPermissionError
 from support.acquiring import attempt
 from support.faults import reply_lost
 from support.releases import KEY
 from support.simulation import SimulatedPort, cluster_port, new_claim
 
+from redis_lock_decorators import RedisLock
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import extend, owner_info
 from redis_lock_decorators._flow.force_release import force
@@ -323,7 +325,9 @@ def test_invalid_option_is_refused(option: Any) -> None:
 
 @pytest.mark.parametrize("option", [True, False, lambda: {"a": 1}, lambda name="": {}])
 def test_valid_option_is_accepted(option: Any) -> None:
-    checked_owner_info(option)
+    lock = RedisLock("a", client=redis.Redis(), owner_info=option)
+
+    assert lock._config.options.owner_info is option
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,10 @@ def test_sockets_replaced_after_a_worker_has_ended_are_noticed(
 
 
 @pytest.mark.usefixtures("library")
-def test_programs_with_green_threads_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_programs_with_green_threads_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "are_threads_green", lambda: True)
-
     thread_checks.refuse_threadless()
+
+    monkeypatch.setattr(hubs, "are_threads_green", lambda: False)
+    with pytest.raises(ConfigurationError):
+        thread_checks.refuse_threadless()
