@@ -52,6 +52,36 @@ def results_with(loop: VirtualLoop, transport: SlowTransport, command: Any) -> l
     return loop.run_until_complete(ask())
 
 
+class Shards(SlowTransport):
+    """A proxy that knows a script only where its text has been run: at one server per key."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(loop, 0.01)
+        self.batches: list[int] = []
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        replies = await super().send_batch(commands, until)
+        self.batches.append(len(commands))
+        texts = [command for command in commands if command[0] == "EVAL"]
+        for number, command in enumerate(commands):
+            if command in texts[1:]:  # sent by its digest
+                replies[number] = redis.exceptions.NoScriptError("No matching script.")
+        return replies
+
+
+def test_request_whose_text_another_server_has_run_is_sent_again_alone(loop: VirtualLoop) -> None:
+    async def ask() -> list[Any]:
+        batcher, until = RequestBatcher(), loop.now + 5
+        requests = [batcher.exchange(transport, one, until) for one in [("PING",), *commands]]
+        return await asyncio.gather(*requests)
+
+    transport = Shards(loop)
+    commands = [("EVAL", b"return 1", 1, b"key:%d" % number) for number in range(3)]
+
+    assert loop.run_until_complete(ask()) == [("PING",), *commands]
+    assert transport.batches == [1, 3, 1, 1]
+
+
 @pytest.mark.parametrize(
     "error", [UnicodeDecodeError("utf-8", b"", 0, 1, "no text"), ValueError("x"), RecursionError()]
 )

@@ -14,7 +14,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
-from redis_lock_decorators._io.transport.encoding import packed_together
+from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
 from redis_lock_decorators._io.transport.origins import Origin, follow, origin
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
@@ -56,7 +56,7 @@ class ConnectionTransport:
         self._loop = asyncio.get_running_loop()
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        data, connection = packed_together(commands), None
+        data, connection = b"".join(map(packed, commands)), None
         try:
             async with timeout(until - monotonic()):
                 connection = await self._opened()

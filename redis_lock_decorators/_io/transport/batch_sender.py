@@ -24,6 +24,7 @@ from redis_lock_decorators._io.transport.batch import (
     Request,
     Transport,
 )
+from redis_lock_decorators._io.transport.batch_failures import is_of_one, lacked_text
 from redis_lock_decorators._io.transport.inherited import refuse_copy
 from redis_lock_decorators._io.transport.late_replies import LateReplies
 from redis_lock_decorators.errors import LockError
@@ -207,7 +208,7 @@ class BatchSender:
             replies = await transport.send_batch(commands, _batch_until(batch, now))
             self._note_reply()
         except Exception as error:
-            if _is_of_one(error, batch):
+            if is_of_one(error, batch):
                 self._put_back(batch, alone=True)
                 return
             self._turns_for_retries = LOOP_TURNS
@@ -222,9 +223,12 @@ class BatchSender:
             raise
         if self.reads_on:  # a caller may be cancelled before it sees its reply
             self._answered = batch[:]
-        self._set_replies(batch, replies, max(now, self._unblocked))
+        self._set_replies(batch, replies, max(now, self._unblocked), may_repeat=True)
 
-    def _set_replies(self, batch: list[Request], replies: list[Any], began: float) -> None:
+    def _set_replies(
+        self, batch: list[Request], replies: list[Any], began: float, may_repeat: bool = False
+    ) -> None:
+        without_text: list[Request] = []
         if len(replies) == len(batch):  # otherwise it is unknown which reply is whose
             for request, reply in zip(batch, replies, strict=True):
                 if (is_done := request.reply.done()) and request.sending is not None:
@@ -232,11 +236,14 @@ class BatchSender:
                 if isinstance(reply, Exception):
                     if isinstance(reply, Redirection):
                         self._redirect(request, reply)
+                    elif may_repeat and lacked_text(request, reply):
+                        without_text.append(request)
                     else:
                         request.set_reply(with_send_time(reply, began))
                 elif not is_done:
                     request.reply.set_result(reply)
             batch.clear()
+        self._put_back(without_text, alone=True)
 
     def _redirect(self, request: Request, redirection: Redirection) -> None:
         """Let another batcher send a request. Only transports of clusters demand that."""
@@ -330,17 +337,6 @@ class BatchSender:
         return now < self._unblocked + MIN_REPLY_TIME or (
             self._sent_at < request.since < self._last_reply
         )
-
-
-def _is_of_one(error: Exception, batch: list[Request]) -> bool:
-    """Whether an error may be the fault of a single request of a batch, or of none.
-
-    Each request is then sent once more, alone. What a signal handler raises is the fault of none.
-    """
-    if not client_errors.is_outcome(error):
-        return not batch[0].alone
-    is_known = client_errors.was_sent(error) and not client_errors.is_unknown(error)
-    return is_known and len(batch) > 1
 
 
 def _batch_until(batch: list[Request], now: float) -> float:

@@ -55,7 +55,8 @@ def packed_together(commands: Iterable[tuple[Any, ...]]) -> bytes:
     """The bytes of commands that one connection sends in this order, each script's text once.
 
     A server knows the digest of a text that it has run. The texts of many requests could fill the
-    buffers of a connection to a server that stands still, so that the last would not reach it.
+    buffers of a connection to a server that stands still, so that the last would not reach it. A
+    request without its text may get NOSCRIPT: from a proxy, or if that with the text was refused.
     """
     digests: dict[bytes, bytes] = {}
     found = []

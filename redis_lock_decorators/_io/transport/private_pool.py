@@ -17,7 +17,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport import inherited, private_connection
 from redis_lock_decorators._io.transport.batch import starts_acquisition
-from redis_lock_decorators._io.transport.encoding import packed, packed_together
+from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.origins import IdleFollower, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
@@ -63,7 +63,7 @@ class PrivatePool(IdleFollower):
         """The same for several commands, sent together; an error reply is an item."""
         if self._closed is self._followed and any(map(starts_acquisition, commands)):
             self.reopen()
-        data = packed_together(commands)
+        data = b"".join(map(packed, commands))
         return self._send_batch(pool, data, len(commands), until, sending)
 
     def _send_batch(
@@ -191,7 +191,7 @@ class ThreadExclusive:
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self._socket is None:
             self._socket = self._connections.take(self._pool, self._until)
-        data = packed_together(commands)
+        data = b"".join(map(packed, commands))
         return self._socket.exchange(data, len(commands), self._until)
 
     def end(self, is_kept: bool) -> None:

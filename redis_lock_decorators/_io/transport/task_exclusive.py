@@ -12,7 +12,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import Expiry
-from redis_lock_decorators._io.transport.encoding import packed_together
+from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.inherited import refuse_copy
@@ -58,7 +58,7 @@ class TaskExclusive:
             # No task is cancelled: the garbage collector may have closed this coroutine.
             expire = partial(self._expire, under_way)
             with Expiry(min(until - monotonic(), found.patience), expire):
-                data = packed_together(commands)
+                data = b"".join([packed(command) for command in commands])
                 await connection.send_packed_command([data], check_health=False)
                 await under_way.read(found.replies, len(commands), replies)
         except Exception as error:
