@@ -47,7 +47,8 @@ class LockEvent:
         label: which locks it is one of, for metrics: the template of ``@redis_lock``, or the name
             of the function if it has none; "RedisLock" for other locks.
         acquisition: the number of the acquisition in this process; the same in all its events.
-        at: when it happened, in seconds of ``time.monotonic()``.
+        at: when it happened, in seconds of a monotonic clock that goes on while the machine is
+            suspended.
         time: the same in seconds of ``time.time()``.
     """
 

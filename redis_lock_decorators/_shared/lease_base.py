@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
+from redis_lock_decorators._io.clock import monotonic, suspended
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._rules.owner_info import held_for, is_of, parsed
 from redis_lock_decorators._shared.current_leases import forget, is_around
@@ -121,9 +122,11 @@ class LeaseBase:
     def deadline(self) -> float:
         """When the lease ends for its holder, in seconds of ``time.monotonic()``.
 
-        Send time of the last successful request + ``expire`` - (1 % of ``expire`` + 2 ms).
+        Send time of the last successful request + ``expire`` - (1 % of ``expire`` + 2 ms). It moves
+        back by the time that the machine is suspended, when that clock stops.
         """
-        return self._claim.deadline
+        deadline = self._claim.deadline
+        return deadline - suspended() if self._port.now is monotonic else deadline
 
     @property
     def lost(self) -> bool:
