@@ -16,10 +16,11 @@ from redis_lock_decorators._io.client_methods import (
     pipelined,
     undecoded,
 )
-from redis_lock_decorators._io.client_nodes import note_moved
+from redis_lock_decorators._io.client_nodes import has_nodes, node_of, note_moved
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused, is_closed
 from redis_lock_decorators._io.hook_errors import is_of_handler
+from redis_lock_decorators._io.node_lookups import look_up_nodes_in_task
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
@@ -60,6 +61,7 @@ class ClientTransport:
         except asyncio.TimeoutError as error:
             if is_of_handler(error):
                 raise
+            await look_up_nodes_in_task(self._client, self._node(commands))
             raise self.no_reply() from None
         else:
             if client_errors.are_elsewhere(replies):
@@ -78,6 +80,10 @@ class ClientTransport:
     async def drop_idle_connections(self) -> None:
         await disconnect_idle(self._client)
 
+    def _node(self, commands: Sequence[tuple[Any, ...]]) -> object:
+        """The node to which commands are sent; None without a cluster."""
+        return node_of(self._client, commands[0]) if has_nodes(self._client) else None
+
     async def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if len(commands) == 1 and not has_single_connection(self._client):
             return [await self._one(commands[0])]
@@ -92,7 +98,8 @@ class ClientTransport:
         if node is None:
             return await self._call(client.execute_command, command)
         reply = await self._call(node.execute_command, command)
-        if client_errors.is_broken(reply):  # the client looks up its nodes
+        if client_errors.is_broken(reply):
+            await look_up_nodes_in_task(client, self._node([command]))
             return await self._call(client.execute_command, command)
         return (await self._redirected([reply]))[0]
 
@@ -116,6 +123,8 @@ class ClientTransport:
         except BaseException as error:
             failure = _failure(client, error)
             raise failure from failure.__cause__
+        if any(map(client_errors.is_broken, replies)):
+            await look_up_nodes_in_task(client, self._node(commands))
         return await self._redirected(replies)
 
     async def _redirected(self, replies: list[Any]) -> list[Any]:
@@ -144,6 +153,9 @@ class NodeTransport(ClientTransport):
     def __init__(self, client: Any, target: single_tries.Target, redirections_left: int) -> None:
         super().__init__(client, redirections_left)
         self._target = target
+
+    def _node(self, commands: Sequence[tuple[Any, ...]]) -> object:
+        return self._target
 
     async def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         client = self._client

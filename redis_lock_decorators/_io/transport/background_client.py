@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_methods import disconnect
+from redis_lock_decorators._io.client_nodes import has_nodes
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.node_lookups import LONGEST_LOOKUP, look_up_nodes
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.batch import Redirection
@@ -19,7 +22,7 @@ from redis_lock_decorators._io.transport.client_calls import (
     replies_at,
     replies_by_own_method,
 )
-from redis_lock_decorators._io.transport.thread_calls import in_thread
+from redis_lock_decorators._io.transport.thread_calls import NoThread, in_thread
 
 
 class ThreadTransport:
@@ -44,8 +47,8 @@ class ThreadTransport:
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         node = self._client_state.node(self._client, commands[0])
-        replies = await self._called(node, partial(own_replies_of, self._client, commands), until)
-        return self._redirected(replies)
+        call = partial(own_replies_of, self._client, commands)
+        return self._redirected(await self._called(node, call, until))
 
     def _redirected(self, replies: list[Any]) -> list[Any]:
         """The replies, with a ``Redirection`` for each that another node has to give."""
@@ -61,19 +64,26 @@ class ThreadTransport:
         return Redirection(target, RedirectedCalls(self, target))
 
     async def _called(
-        self, key: object, call_client: Callable[[], list[Any]], until: float
+        self, node: object, call_client: Callable[[], list[Any]], until: float
     ) -> list[Any]:
-        """The result of a call on a separate thread, after that of an earlier one for this key."""
+        """The result of a call on a separate thread, after that of an earlier one at this node."""
         try:
             async with timeout(until - monotonic()):
-                while (call := self._calls.get(key)) is not None and not call.done():
+                while (call := self._calls.get(node)) is not None and not call.done():
                     await asyncio.wait([call])
                 call = asyncio.ensure_future(in_thread(call_client))
-                self._calls[key] = call
+                self._calls[node] = call
                 replies: list[Any] = await asyncio.shield(call)
                 return replies
         except asyncio.TimeoutError:
+            await self._look_up_nodes(node)
             raise self.no_reply() from None
+
+    async def _look_up_nodes(self, silent: object) -> None:
+        if has_nodes(self._client):
+            with suppress(NoThread, asyncio.TimeoutError):
+                async with timeout(LONGEST_LOOKUP):
+                    await in_thread(partial(look_up_nodes, self._client, silent))
 
     def no_reply(self) -> Exception:
         return client_errors.no_reply(self._client)

@@ -14,7 +14,8 @@ from redis_lock_decorators._io.client_methods import (
     pipelined,
     undecoded,
 )
-from redis_lock_decorators._io.client_nodes import node_client, note_moved
+from redis_lock_decorators._io.client_nodes import has_nodes, node_client, node_of, note_moved
+from redis_lock_decorators._io.node_lookups import look_up_nodes
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.encoding import encoded
 from redis_lock_decorators._io.unconfigured import drop_unconfigured
@@ -44,7 +45,8 @@ def _one(client: Any, command: tuple[Any, ...]) -> Any:
     if not node:
         return _call(client, client.execute_command, command)
     reply = _call(client, partial(_execute_at, client, node), command)
-    if client_errors.is_broken(reply):  # the client looks up its nodes
+    if client_errors.is_broken(reply):
+        look_up_nodes(client, node.name)
         return _call(client, client.execute_command, command)
     return reply
 
@@ -69,10 +71,13 @@ def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     if not has_pipelines(client):
         return [_one(client, command) for command in commands]
     try:
-        return _executed(pipelined(client, commands))
+        replies = _executed(pipelined(client, commands))
     except BaseException as error:
         failure = _failure(client, error)
         raise failure from failure.__cause__
+    if any(map(client_errors.is_broken, replies)) and has_nodes(client):
+        look_up_nodes(client, node_of(client, commands[0]))
+    return replies
 
 
 def _executed(pipeline: Any) -> list[Any]:
