@@ -94,7 +94,7 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
         subscriber._timer = lease_loop.timer(subscriber.tick)
         subscriber._last_used = lease_loop.time
-        subscriber._session.begin(lease_loop.time)
+        subscriber._session.begin(lease_loop.time, round_trip=0.0)
         subscriber._wake_in_time()
     return lease_loop, subscriber
 

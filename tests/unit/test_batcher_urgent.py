@@ -161,3 +161,33 @@ def test_urgent_requests_are_sent_in_order(
         return transport.sent
 
     assert loop.run_until_complete(ask()) == [("other",), (0,), (1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize("known", [1, 2])
+def test_renewal_waits_two_round_trips_of_a_distant_server(loop: VirtualLoop, known: int) -> None:
+    """Its limit is half of the time that its lease has left, so it may be less than one."""
+
+    async def ask() -> Any:
+        transport = SlowTransport(loop, 1.5)
+        transport.batcher = RequestBatcher()
+        for number in range(known):
+            await exchange(transport, (number,), loop.now + 60)
+        renewal = transport.batcher.exchange(transport, ("first",), loop.now + 1, first=True)
+        return await renewal
+
+    assert loop.run_until_complete(ask()) == ("first",)
+
+
+def test_one_reply_that_took_long_makes_no_server_distant(loop: VirtualLoop) -> None:
+    async def ask() -> float:
+        transport = SlowTransport(loop, 0.01)
+        transport.batcher = RequestBatcher()
+        for seconds in (0.01, 30):
+            transport.seconds = seconds
+            await exchange(transport, ("earlier",), loop.now + 60)
+        began = loop.now
+        with pytest.raises(TimeoutError):
+            await transport.batcher.exchange(transport, ("first",), loop.now + 1, first=True)
+        return loop.now - began
+
+    assert loop.run_until_complete(ask()) == pytest.approx(1, abs=0.1)

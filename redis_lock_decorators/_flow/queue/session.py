@@ -19,25 +19,34 @@ class Session:
         has_info: the reply to INFO has arrived.
         run_id: the server process at the other end; None if it is not known.
         not_before: a lower bound on when any message that arrives from now on was published.
+        round_trip: how many seconds the latest answer took; read by any thread.
     """
 
-    __slots__ = ("_pinged_at", "_unanswered_since", "has_info", "not_before", "run_id")
+    __slots__ = (
+        "_pinged_at",
+        "_unanswered_since",
+        "has_info",
+        "not_before",
+        "round_trip",
+        "run_id",
+    )
 
     def __init__(self) -> None:
         self.connect()
         self._pinged_at = 0.0
         self._unanswered_since: float | None = None
         self.not_before = -math.inf
+        self.round_trip = 0.0
 
     def connect(self) -> None:
         """Start on a new connection, where the first reply is that to INFO."""
         self.run_id: bytes | None = None
         self.has_info = False
 
-    def begin(self, now: float) -> None:
-        """Start to measure the answers to PING."""
+    def begin(self, now: float, round_trip: float) -> None:
+        """Start to measure the answers to PING; so far ``round_trip`` is the only measurement."""
         self.not_before, self._unanswered_since = -math.inf, None
-        self._pinged_at = now
+        self._pinged_at, self.round_trip = now, round_trip
 
     def note_info(self, message: Any) -> None:
         """Note the reply to INFO, the first one; it is an error if INFO is not permitted."""
@@ -53,7 +62,7 @@ class Session:
         self._pinged_at = now
         self._unanswered_since = self._unanswered_since or now
 
-    def note_pong(self, text: Any) -> None:
+    def note_pong(self, text: Any, now: float) -> None:
         """Note the answer to a PING, with its text."""
         self._unanswered_since = None
         try:
@@ -62,6 +71,7 @@ class Session:
             return
         if sent <= self._pinged_at:
             self.not_before = max(self.not_before, sent)
+            self.round_trip = now - sent
 
     def is_silent(self, now: float) -> bool:
         """Whether a PING has remained unanswered for too long: the connection is half open."""

@@ -166,7 +166,7 @@ class Subscriber(SubscriberConnection):
             self._on_channel_message(message[-1])
         elif kind == b"pong":
             self._reachability.note_pong()
-            self._session.note_pong(message[-1])
+            self._session.note_pong(message[-1], self._lease_loop.now())
         elif kind == b"subscribe":
             self._lease_loop.start(self._begin())
 

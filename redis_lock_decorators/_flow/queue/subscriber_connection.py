@@ -80,6 +80,11 @@ class SubscriberConnection:
         return self._is_unavailable
 
     @property
+    def round_trip(self) -> float:
+        """How many seconds a reply took, as last measured; 0 if none has arrived."""
+        return self._session.round_trip
+
+    @property
     def unavailable_until(self) -> float:
         """When to try another subscriber, in monotonic seconds."""
         return self._reachability.unavailable_until
@@ -166,7 +171,7 @@ class SubscriberConnection:
         """Become open, if messages arrive."""
         subscription = self._subscription
         try:
-            opens_by = self._limit_opening()
+            began, opens_by = self._lease_loop.now(), self._limit_opening()
             until = Until(opens_by, opens_by + REPLY_SILENCE)  # others' requests may be sent first
             port = self._lease_loop.port(self._port)
             await refuse_unreceived(port, self.channel, until)
@@ -178,7 +183,7 @@ class SubscriberConnection:
         if subscription is None or subscription is not self._subscription:  # closed since
             return
         self._last_used = now = self._lease_loop.now()
-        self._session.begin(now)
+        self._session.begin(now, round_trip=now - began)
         self._admission.begin(self._entries.waiters)
         self.is_open = self._has_opened = True
         self.is_failing = False

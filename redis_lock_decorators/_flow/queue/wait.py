@@ -14,9 +14,15 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import Refusal, is_torn
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
+from redis_lock_decorators._rules.durations import milliseconds
 
 #: The queue cannot be joined, as the slot of the lock is being moved.
 QUEUE_TORN = Refusal(None)
+#: How many round trips a grant lasts at least: half of one for the message about it, up to two by
+#: which the grant may be older, and up to two until it is renewed, as requests may be under way.
+ROUND_TRIPS = 5
+#: The longest grant in milliseconds; the scripts accept no longer one.
+LONGEST_MS = 99_999
 #: Seconds that the leader of a cohort sleeps at most, so that the others see its progress.
 STEP = 1.0
 
@@ -144,6 +150,7 @@ class _QueueWait(ClaimEntry):
         waiter.connection_number = self.subscriber.connection_number
         claim.has_queued = True
         channel = self.subscriber.channel
+        _allow_for(claim, self.subscriber.round_trip)
         claim.queue_entry = waiter.queue_entry = f"{channel}|{claim.identifier}|{claim.grant_ms}"
         sent = port.now()
         waiter.first_sent = sent
@@ -178,3 +185,10 @@ class _QueueWait(ClaimEntry):
             if port.now() < claim.deadline:
                 return None
         return await persist(port, self._attempt, self._stop)
+
+
+def _allow_for(claim: Claim, round_trip: float) -> None:
+    """Ask for a longer grant if the server is so far away that it could not be renewed in time."""
+    if round_trip * ROUND_TRIPS * 1000 > claim.grant_ms:
+        least = min(milliseconds(round_trip * ROUND_TRIPS), LONGEST_MS)
+        claim.grant_ms = max(claim.grant_ms, min(least, claim.expire_ms))

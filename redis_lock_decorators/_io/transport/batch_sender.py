@@ -61,6 +61,7 @@ class BatchSender:
         "_loop",
         "_pending",
         "_process",
+        "_round_trips",
         "_runner",
         "_sent",
         "_sent_at",
@@ -84,6 +85,7 @@ class BatchSender:
         self._runner: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
         self._caller: asyncio.Task[Any] | None = None  # the task that awaits the coroutine
         self._last_reply = 0.0  # when the last reply arrived
+        self._round_trips = 0.0, math.inf  # how many seconds the last two took
         self._silent_checks = 0  # checks since then
         self._unblocked = -math.inf  # when the event loop last continued after it was blocked
         # After a failure the failed requests are sent again before new ones: the remaining
@@ -117,6 +119,10 @@ class BatchSender:
 
     def _note_reply(self) -> None:
         self._last_reply, self._silent_checks = monotonic(), 0
+
+    def _note_replies(self, began: float) -> None:
+        self._note_reply()
+        self._round_trips = self._round_trips[1], self._last_reply - began
 
     def _send_if_idle(self, transport: Transport) -> None:
         if self._pending and not self.is_busy:
@@ -205,8 +211,8 @@ class BatchSender:
                     else:
                         request.sending()
             commands = [request.command for request in batch]
-            replies = await transport.send_batch(commands, _batch_until(batch, now))
-            self._note_reply()
+            replies = await transport.send_batch(commands, self._batch_until(batch, now))
+            self._note_replies(now)
         except Exception as error:
             if is_of_one(error, batch):
                 self._put_back(batch, alone=True)
@@ -338,14 +344,21 @@ class BatchSender:
             self._sent_at < request.since < self._last_reply
         )
 
+    def _batch_until(self, batch: list[Request], now: float) -> float:
+        """The latest time for the replies to a batch; that of its urgent requests, if any."""
+        urgent = [self.urgent_until(request, now) for request in batch if request.first]
+        if urgent:
+            return min(urgent)
+        latest = now + MIN_REPLY_TIME
+        for request in batch:
+            if now + request.reply_seconds > latest:  # false for most: they have the same deadline
+                latest = max(latest, request.deadline(now))
+        return latest
 
-def _batch_until(batch: list[Request], now: float) -> float:
-    """The latest time for the replies to a batch; urgent requests in it limit that to their own."""
-    urgent = [request.urgent_deadline(now) for request in batch if request.first]
-    if urgent:
-        return min(urgent)
-    latest = now + MIN_REPLY_TIME
-    for request in batch:
-        if now + request.reply_seconds > latest:  # false for most: they have the same deadline
-            latest = max(latest, request.deadline(now))
-    return latest
+    def urgent_until(self, request: Request, last_reply: float) -> float:
+        """The latest time for the reply to an urgent request.
+
+        Less than two round trips would end exchanges with a distant server whose replies are under
+        way. One reply that took long does not make it distant.
+        """
+        return max(request.urgent_deadline(last_reply), last_reply + 2 * min(self._round_trips))

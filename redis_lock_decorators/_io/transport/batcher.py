@@ -117,7 +117,7 @@ class RequestBatcher(WatchedSender):
         try:
             self._runner = under_way = transport.send_batch([command], until)
             replies = await under_way
-            self._note_reply()
+            self._note_replies(began)
         except Exception as error:
             self._turns_for_retries = LOOP_TURNS
             with_send_time(error, max(began, self._unblocked))
@@ -231,7 +231,7 @@ class RequestBatcher(WatchedSender):
         self._send_if_idle(transport)
         if self.opening is not None and not request.is_sent_twice:
             self._send_on_second(self.opening, request)
-        left = request.urgent_deadline(self._last_reply) - monotonic()
+        left = self.urgent_until(request, self._last_reply) - monotonic()
         if left > 0:
             self._check_later(transport, request, left)
         elif self._loop.time() > when + LATE_TIMER:  # replies that have arrived are read first
@@ -261,7 +261,10 @@ class RequestBatcher(WatchedSender):
         request.is_sent_twice = True
         batcher = self.separate(SECOND_CONNECTION)
         exchange = batcher.exchange(
-            opening(batcher), request.command, request.urgent_deadline(self._last_reply), first=True
+            opening(batcher),
+            request.command,
+            self.urgent_until(request, self._last_reply),
+            first=True,
         )
         work = partial(asyncio.Task, _set_reply(exchange, request), loop=self._loop)
         self._tasks.add(Context().run(work))
