@@ -121,8 +121,9 @@ class BatchSender:
         self._last_reply, self._silent_checks = monotonic(), 0
 
     def _note_replies(self, began: float) -> None:
-        self._note_reply()
-        self._round_trips = self._round_trips[1], self._last_reply - began
+        now = monotonic()
+        self._last_reply, self._silent_checks = now, 0
+        self._round_trips = self._round_trips[1], now - began
 
     def _send_if_idle(self, transport: Transport) -> None:
         if self._pending and not self.is_busy:
