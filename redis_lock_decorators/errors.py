@@ -13,7 +13,7 @@ from typing import Any
 import redis.exceptions
 
 #: Why a released lock is still not free.
-KEPT = "kept by the min_hold of"
+KEPT_BY = "kept by the min_hold of"
 #: Why a lease is lost whose key does not exist.
 KEY_GONE = "its key is gone"
 #: Why a lease without renewal is lost. The reasons of leases that were not renewed in time begin
@@ -115,7 +115,7 @@ class LockTimeoutError(LockError, TimeoutError):
         if self.free_in == math.inf:
             held += " without an expiry"
             cure = "if its holder has crashed, delete the key"
-        elif self.free_in is not None and held.startswith(KEPT):
+        elif self.free_in is not None and held.startswith(KEPT_BY):
             held += f" for another {in_seconds(self.free_in)}"
         elif self.free_in is not None:
             held += f" for at most {in_seconds(self.free_in)} unless renewed"

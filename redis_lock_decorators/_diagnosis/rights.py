@@ -15,7 +15,7 @@ from redis_lock_decorators._rules.permissions import CHANNEL, RIGHTS, commands
 WAITING = "waiting in queues and cohorts"
 CLUSTER = "clients of clusters"
 #: Milliseconds after which the throw-away key expires.
-KEPT = 1_000
+PROBE_MS = 1_000
 
 
 class Denial(enum.Enum):
@@ -55,7 +55,7 @@ def tried(asker: Asker, prefix: str, name: str, uses: Sequence[str] = tuple(RIGH
     probes = _probes(key_of(prefix, name))
     needed = set(commands(uses)) - {"SET"}
     # HSET fails on a text, but would create a key that does not expire if there is none.
-    written = asker.ask("SET", key_of(prefix, name), "x", "PX", KEPT)
+    written = asker.ask("SET", key_of(prefix, name), "x", "PX", PROBE_MS)
     is_set = not isinstance(written, Exception)
     found = {"SET": denial_of(written)}
     wanted = [one for one in probes if one in needed and (is_set or one != "HSET")]
@@ -98,7 +98,7 @@ def _probes(key: bytes) -> dict[str, tuple[Any, ...]]:
         "GET": ("GET", key),
         "EXISTS": ("EXISTS", key),
         "PTTL": ("PTTL", key),
-        "PEXPIRE": ("PEXPIRE", key, KEPT),
+        "PEXPIRE": ("PEXPIRE", key, PROBE_MS),
         "PEXPIRETIME": ("PEXPIRETIME", key),
         "DELIFEQ": ("DELIFEQ", key, "another"),
         "DELEX": ("DELEX", key, "IFEQ", "another"),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.attempt import (
-    LATE,
+    TOO_LATE,
     Unconfirmed,
     refuse_several_slots,
     try_once,
@@ -21,7 +21,7 @@ from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.claim_entry import Try
-from redis_lock_decorators._flow.queue.cohort import settle
+from redis_lock_decorators._flow.queue.cohort import complete_hand_offs
 from redis_lock_decorators._flow.queue.cohort_wait import acquire as acquire_in_cohort
 from redis_lock_decorators._flow.queue.entry_requests import leave_queue
 from redis_lock_decorators._flow.queue.port import QueuePort
@@ -108,7 +108,7 @@ async def acquire(
         if claim.observer is not None:
             claim.observer.failed(claim, port.now(), type(error).__name__)
         add_note(port, claim, error, "acquired", began)
-        settle(claim)
+        complete_hand_offs(claim)
         if claim.has_asked or claim.deadline > -math.inf:
             await undo(port, claim, error)
         else:  # nothing was sent, as while a connection was being opened
@@ -148,7 +148,7 @@ async def undo(
 async def _undo(
     port: Port, claim: Claim, cause: BaseException | None, notify: Notify | None
 ) -> None:
-    settle(claim)
+    complete_hand_offs(claim)
     if not claim.identifier:  # it was handed off, or no request was sent
         end(port, claim)
         return
@@ -208,7 +208,7 @@ async def _compete(
             if refusal is None:
                 return None
         attempt = partial(try_once, port, claim, stop=stop)
-        if refusal is LATE:  # the key may still be ours; in the queue, others would be first
+        if refusal is TOO_LATE:  # the key may still be ours; in the queue, others would be first
             refusal = await persist(port, attempt, stop)
         pauses = delays.growing(delta, port.random)
         return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)

@@ -37,9 +37,9 @@ FENCE_KEPT_MS = _lua.KEPT
 #: moving, no node has all keys of the request, so none runs it.
 GUARDED = 3
 #: A lease that had ended when the reply arrived.
-LATE = Refusal(None)
+TOO_LATE = Refusal(None)
 #: A lock whose keys are on two nodes.
-TORN = Refusal(None, why="its slot is moving to another node of the cluster")
+SLOT_MOVING = Refusal(None, why="its slot is moving to another node of the cluster")
 
 
 class Unconfirmed(Refusal):
@@ -58,7 +58,7 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
     """
     sent = port.now()
     if claim.cohort_waiter is not None:
-        claim.cohort_waiter.acts(sent)
+        claim.cohort_waiter.note_progress(sent)
     slots = groups(port, claim)
     for group in slots:
         try:
@@ -67,7 +67,7 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
             if not is_torn(port, error):
                 raise
             await _release_groups(port, claim, slots, until)
-            return TORN
+            return SLOT_MOVING
         if refusal is not None:
             is_unconfirmed = type(refusal) is Unconfirmed
             if len(slots) > 1 or is_unconfirmed:
@@ -76,7 +76,7 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
                 raise unconfirmed(claim, refusal)
             return refusal
     claim.mark_held(sent)
-    return None if port.now() < claim.deadline else LATE
+    return None if port.now() < claim.deadline else TOO_LATE
 
 
 def unconfirmed(claim: Claim, refusal: Refusal) -> LockUnconfirmedError:

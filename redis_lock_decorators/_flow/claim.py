@@ -49,7 +49,7 @@ class Claim(Term):
         replicas: how many replicas must confirm the lock before it counts as held.
         grant_ms: how long a waiter holds it in Redis after a grant, until its first renewal.
         owner_info: the information about its holder that its requests store; None for none.
-        is_around: whether the block of another claim is around the code that acquires this one;
+        is_inside: whether the code that acquires this one runs inside the block of another claim;
             None if that cannot be known.
 
         identifier: the value in the keys. "" while no request was made with one, and after the
@@ -97,7 +97,7 @@ class Claim(Term):
     __slots__ = (
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
-        "held_until", "identifier", "in_transition", "is_around", "keys", "late_ends", "late_reply",
+        "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
         "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
         "owner", "owner_info", "process", "queue_entry", "queue_record", "release_flow",
         "release_sent", "released_keys", "releaser", "renews", "replicas", "sends_text", "state",
@@ -126,7 +126,7 @@ class Claim(Term):
         self.fencing = False
         self.replicas = 0
         self.grant_ms = expire_ms if expire_ms < MOST_GRANTED else MOST_GRANTED
-        self.is_around: Callable[[Claim], bool] | None = None
+        self.is_inside: Callable[[Claim], bool] | None = None
         self.owner_info: OwnerInfo | None = None
 
         # To read random bytes lets other threads run. A claim that is handed a lock needs none.

@@ -13,7 +13,7 @@ from redis_lock_decorators.events import LockEvent
 
 #: A lease is renewed late if it was not when less than this part of its time was left. Normally it
 #: is renewed after a third.
-LATE = 0.5
+LATE_SHARE = 0.5
 #: The steps of each acquisition, in order: ``Acquiring``; what came of it; what ended the lease.
 BEGIN, OUTCOME, END = STEPS = range(3)
 
@@ -91,7 +91,7 @@ class ClaimObserver:
 
     def unrenewed(self, claim: Claim, now: float) -> None:
         left = claim.deadline - now
-        if left < LATE * min(claim.expire_ms / 1000, claim.duration) and not self._is_late:
+        if left < LATE_SHARE * min(claim.expire_ms / 1000, claim.duration) and not self._is_late:
             self._is_late = True
             error = "" if claim.unrenewed is None else claim.unrenewed.error
             self._add(claim, events.RenewalLate, now, left=left, error=error)

@@ -40,7 +40,7 @@ class CohortMember(Protocol):
     def hand(self, handover: Handover) -> bool:
         """Hand it the lock; False if it has withdrawn."""
 
-    def acts(self, now: float) -> None:
+    def note_progress(self, now: float) -> None:
         """Note that the waiter makes progress."""
 
     def withdraw(self) -> Handover | None:

@@ -18,7 +18,7 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
         other = port.held.find(key)
         if other is None or not other.is_of(claim.owner) or not other.is_live(port.now()):
             continue
-        if _is_around(claim, other):
+        if _is_inside(claim, other):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "
                 "wait for itself: acquire it once, outside, and pass the lease as an argument",
@@ -54,13 +54,13 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> None:
             )
 
 
-def _is_around(claim: Claim, other: Claim) -> bool:
+def _is_inside(claim: Claim, other: Claim) -> bool:
     """Whether the code that waits for a claim runs inside the block of the other one.
 
     A block that was entered on this thread may end on another, as in frameworks with thread pools.
     The context of the code shows that it is not inside.
     """
-    return claim.is_around is None or other.in_transition or claim.is_around(other)
+    return claim.is_inside is None or other.in_transition or claim.is_inside(other)
 
 
 def _identifier(claim: Claim) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from redis_lock_decorators._io.background.closing import is_unawaited
 
 #: A time-out that fires so many seconds late shows that something has blocked the event loop.
-LATE = 0.25
+LATE_TIMER = 0.25
 #: How often a late time-out is extended.
 MOST_LATE = 3
 #: Seconds from each timer to a second one: a signal handler may raise an exception in the first.
@@ -103,7 +103,7 @@ class Expiry:
 
     def _fire(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         now = loop.time()
-        if now > when + LATE and self._times_late < MOST_LATE and self._seconds > 0:
+        if now > when + LATE_TIMER and self._times_late < MOST_LATE and self._seconds > 0:
             self._times_late += 1
             self._set(min(now - when, self._seconds))
         else:

@@ -3,7 +3,12 @@
 A ``with`` statement, like contextlib's exit stacks, looks up ``__enter__`` and ``__exit__`` before
 it calls the first, and keeps the second until the block is left. The descriptors here create a
 ``Block`` at the first look-up and find it again at the second one. So the exit knows what was
-entered, even if it runs in another thread, task or context.
+entered, even if it runs in another thread, task or context::
+
+    stack.enter_context(lock)  # one block: the stack keeps its exit
+    with lock:                 # another one, as in a thread that waits for the first
+        ...
+    stack.close()              # leaves the first block, whatever became of the other
 
 A subclass with methods of its own may let other code run between the two look-ups. So only look-ups
 of the same thread, task or greenlet form a pair: each has its own context or a copy of one.

@@ -24,7 +24,7 @@ _entered: ContextVar[Chain | None] = ContextVar("redis_lock_decorators.entered",
 L = TypeVar("L", bound=Entered)
 
 
-def is_around(claim: Claim) -> bool:
+def is_inside(claim: Claim) -> bool:
     """Whether this code runs in the block of a claim, on any thread."""
     return any(lease._claim is claim for lease in held_around())
 

@@ -21,11 +21,11 @@ from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.clock import monotonic, suspended
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._rules.owner_info import held_for, is_of, parsed
-from redis_lock_decorators._shared.current_leases import forget, is_around
+from redis_lock_decorators._shared.current_leases import forget, is_inside
 from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.on_lost import OnLostCall
 from redis_lock_decorators.errors import (
-    KEPT,
+    KEPT_BY,
     LockLostError,
     LockTimeoutError,
     in_seconds,
@@ -158,7 +158,7 @@ class LeaseBase:
         """Return the error for a lock that was not free within ``waited`` seconds."""
         holder, free_in, why = refusal
         if holder is not None and is_resting(holder):
-            why = f"{KEPT} {shortened(holder)}"
+            why = f"{KEPT_BY} {shortened(holder)}"
         claim, info = self._claim, self._claim.owner_info
         about: dict[str, Any] = {"waited": waited, "free_in": free_in, "why": why}
         if info is not None and info.other is not None and not why:
@@ -265,5 +265,5 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
         claim = Claim(lock_names, prefix, expire, expire_ms)
     claim.owner, claim.grant_ms, claim.renews = owner, options.grant_ms, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
-    claim.is_around = is_around
+    claim.is_inside = is_inside
     return claim

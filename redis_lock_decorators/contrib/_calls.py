@@ -19,7 +19,7 @@ def is_within(function: object) -> bool:
     return function in _running.get()
 
 
-def is_around(called: Any, function: object) -> bool:
+def is_or_wraps(called: Any, function: object) -> bool:
     """Whether what a worker calls is the function, or decorators and methods around it."""
     while called is not None and called is not function:
         called = getattr(called, "__func__", None) or getattr(called, "__wrapped__", None)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from redis_lock_decorators import ConfigurationError, Locks
 from redis_lock_decorators._rules.owner_info import checked_owner_info
 from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
-from redis_lock_decorators.contrib._calls import is_around, is_within, noted, with_own_signature
+from redis_lock_decorators.contrib._calls import is_or_wraps, is_within, noted, with_own_signature
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a job does if another run holds its lock.
@@ -109,7 +109,7 @@ class JobLock:
         """Return the running job if this call is the worker's own, not one from within the job."""
         if is_within(function) or (job := self.current_job()) is None:
             return None
-        return job if job.function is None or is_around(job.function, function) else None
+        return job if job.function is None or is_or_wraps(job.function, function) else None
 
     def _redis_lock(self, function: F, on_busy: Any, options: dict[str, Any]) -> Any:
         named: dict[str, Any] = {"lock_name": self.lock_name, "acquire_time": 0}

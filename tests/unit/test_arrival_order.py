@@ -201,9 +201,9 @@ def test_only_the_next_waiter_is_notified_that_it_is_first() -> None:
     wakeups = [Wakeup() for _ in claims]
     for claim, waiter in zip(claims, wakeups, strict=True):
         arrivals.join(b"a", claim)
-        arrivals.attend(b"a", claim, waiter)  # type: ignore[arg-type]
+        arrivals.set_wakeup(b"a", claim, waiter)  # type: ignore[arg-type]
     claims[1].state = ENDED  # interrupted while it withdrew
-    arrivals.attend(b"a", claims[3], None)
+    arrivals.set_wakeup(b"a", claims[3], None)
 
     arrivals.leave(b"a", claims[0])
     arrivals.leave(b"a", claims[2])

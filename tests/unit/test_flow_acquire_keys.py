@@ -182,7 +182,7 @@ def test_block_that_moved_to_another_thread_is_waited_for() -> None:
     port = SimulatedPort()
     mine, other = acquired(port, "a", owner="me"), new_claim("a", owner="me")
     asked: list[Claim] = []
-    other.is_around = lambda claim: bool(asked.append(claim))
+    other.is_inside = lambda claim: bool(asked.append(claim))
 
     refusal = attempt(port, other, wait=0.1)
 

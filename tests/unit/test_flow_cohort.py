@@ -14,8 +14,8 @@ from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.queue.cohort import (
+    MOST_EARLY,
     MOST_HAND_OFFS,
-    MOST_QUICK,
     MOST_SECONDS,
 )
 from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
@@ -96,7 +96,7 @@ def test_claim_is_over_after_its_hand_off(world: World) -> None:
     assert not other.held
 
 
-@pytest.mark.parametrize(("age", "most"), [(0.0, MOST_QUICK), (0.03, MOST_HAND_OFFS)])
+@pytest.mark.parametrize(("age", "most"), [(0.0, MOST_EARLY), (0.03, MOST_HAND_OFFS)])
 def test_other_processes_enter_after_a_limited_number_of_hand_offs(
     world: World, age: float, most: int
 ) -> None:
@@ -113,7 +113,7 @@ def test_other_processes_enter_after_a_limited_number_of_hand_offs(
 
 
 def test_hand_offs_are_counted_from_the_last_acquisition_in_redis(world: World) -> None:
-    crowd = world.crowd(world.process(), 2 * MOST_QUICK + 5)
+    crowd = world.crowd(world.process(), 2 * MOST_EARLY + 5)
     crowd[0].claim.cohort.since = world.clock.now  # type: ignore[union-attr]
 
     assert world.serve_all() == crowd
@@ -131,7 +131,7 @@ def test_waiters_send_nothing_while_a_member_holds_the_lock(world: World) -> Non
 
 def test_first_waiter_leads_when_the_lock_is_released_in_redis(world: World) -> None:
     holder, (first, second) = held_with(world)
-    holder.claim.hand_offs = MOST_QUICK
+    holder.claim.hand_offs = MOST_EARLY
 
     holder.release()
     world.advance(0.01)
@@ -142,7 +142,7 @@ def test_first_waiter_leads_when_the_lock_is_released_in_redis(world: World) -> 
 
 def test_holder_that_acquires_again_waits_behind_the_others(world: World) -> None:
     holder, waiters = held_with(world)
-    holder.claim.hand_offs = MOST_QUICK
+    holder.claim.hand_offs = MOST_EARLY
     port: Any = QueuePort(holder.process)
     again = new_claim("a", owner=object())
 

@@ -15,8 +15,8 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.cohort import (
     Cohort,
+    complete_hand_offs,
     hand_off,
-    settle,
 )
 from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
@@ -167,16 +167,16 @@ class InterruptedExit(Cohort):
         self._interrupt("withdraw", waiter)
         return super().withdraw(waiter)
 
-    def step_down(self, waiter: CohortWaiter, now: float) -> None:
-        self._interrupt("step_down", waiter)
-        super().step_down(waiter, now)
+    def stop_leading(self, waiter: CohortWaiter, now: float) -> None:
+        self._interrupt("stop_leading", waiter)
+        super().stop_leading(waiter, now)
 
     def _interrupt(self, step: str, waiter: CohortWaiter) -> None:
         if step == self.step and waiter.claim is self.one and waiter.claim.state is not ENDED:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("step", ["withdraw", "step_down"])
+@pytest.mark.parametrize("step", ["withdraw", "stop_leading"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_waiter_interrupted_while_leaving_blocks_no_waiter(
     world: World, step: str, place: int
@@ -292,7 +292,7 @@ def test_lock_is_not_handed_to_a_thread_that_withdraws(world: World) -> None:
     )
 
     is_handed_off = hand_off(port, holder)
-    settle(second.claim)
+    complete_hand_offs(second.claim)
 
     assert is_handed_off
     assert left == [True]
@@ -348,7 +348,7 @@ def test_waiter_that_withdraws_during_a_hand_off_holds_or_is_skipped() -> None:
         finally:
             sys.settrace(before)
         for waiter in (first, second):
-            settle(waiter.claim)
+            complete_hand_offs(waiter.claim)
         holders = [
             claim for claim in (holder, first.claim, second.claim) if claim.identifier == identifier
         ]
@@ -379,7 +379,7 @@ def test_hand_off_interrupted_at_any_line_leaves_one_holder() -> None:
         finally:
             sys.settrace(before)
         for waiter in waiting:
-            settle(waiter.claim)
+            complete_hand_offs(waiter.claim)
 
         assert [waiter.claim.identifier for waiter in waiting].count(identifier) == 1, number
         assert holder.identifier == "", number

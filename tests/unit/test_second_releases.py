@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.disposal import Disposal
-from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
+from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs, hand_off
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
@@ -75,7 +75,7 @@ def held_in_cohort(waiting: int = 1) -> tuple[SimulatedPort, Claim, list[CohortW
 
 def has_one_holder(port: SimulatedPort, identifier: str, waiters: list[CohortWaiter]) -> None:
     for waiter in waiters:
-        settle(waiter.claim)
+        complete_hand_offs(waiter.claim)
     given = [waiter for waiter in waiters if waiter.claim.identifier == identifier]
     assert len(given) < 2, "two waiters hold the lock"
     held = port.server.value(KEY) is not None

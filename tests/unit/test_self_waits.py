@@ -163,5 +163,5 @@ def test_lock_of_this_thread_is_waited_for_without_an_event_loop() -> None:
 def outside(name: str, owner: object) -> Claim:
     """A claim whose context knows of no enclosing block."""
     claim = new_claim(name, owner=owner)
-    claim.is_around = lambda other: False
+    claim.is_inside = lambda other: False
     return claim

@@ -12,7 +12,12 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.disposal import Disposal
-from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, is_handed_off, settle
+from redis_lock_decorators._flow.queue.cohort import (
+    Cohort,
+    complete_hand_offs,
+    hand_off,
+    is_handed_off,
+)
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
@@ -44,7 +49,7 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
 
 def is_held_by(next_member: CohortWaiter, identifier: str) -> bool:
     """Whether a waiter holds the lock once it has settled."""
-    settle(next_member.claim)
+    complete_hand_offs(next_member.claim)
     return next_member.claim.identifier == identifier
 
 
@@ -90,8 +95,8 @@ def next_member_settles_during_the_hand_off(switcher: Switcher) -> Scene:
     def leave() -> None:
         """What a waiter does at the end of its wait."""
         cohort.withdraw(next_member)
-        settle(next_member.claim)
-        cohort.step_down(next_member, port.now())
+        complete_hand_offs(next_member.claim)
+        cohort.stop_leading(next_member, port.now())
 
     def check() -> None:
         holders = [claim for claim in (holder, next_member.claim) if claim.identifier == identifier]
@@ -126,7 +131,7 @@ def interrupted_exit_undoes_a_claim_during_its_hand_off(switcher: Switcher) -> S
     port, _, holder, waiters = held_in_cohort(waiting=2)
 
     def undo() -> bool:
-        settle(holder)
+        complete_hand_offs(holder)
         return is_handed_off(holder)
 
     return both_dispose(
@@ -171,9 +176,9 @@ def waiter_joins_while_the_leader_steps_down(switcher: Switcher) -> Scene:
     cohort.add(leader)
     assert cohort.lead(leader, 1000.0)
 
-    def step_down() -> None:
+    def stop_leading() -> None:
         cohort.withdraw(leader)
-        cohort.step_down(leader, 1000.0)
+        cohort.stop_leading(leader, 1000.0)
 
     def join() -> None:
         cohort.add(waiter)
@@ -182,7 +187,7 @@ def waiter_joins_while_the_leader_steps_down(switcher: Switcher) -> Scene:
     def check() -> None:
         assert led == [True] or waiter.wakeup.signal, "there is no leader"  # type: ignore[attr-defined]
 
-    return Scene(step_down, join, check)
+    return Scene(stop_leading, join, check)
 
 
 @COHORT.add

@@ -12,7 +12,7 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.disposal import Disposal
-from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
+from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs, hand_off
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.entries import QueueEntries, Received
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
@@ -204,7 +204,7 @@ def message_is_late_during_a_hand_off(switcher: Switcher) -> Scene:
 
     def check() -> None:
         assert found == [None], "a lock that is handed off is released"
-        settle(next_member.claim)
+        complete_hand_offs(next_member.claim)
         assert receive(entries, identifier, holder.keys[0]) is None
 
     return Scene(
@@ -224,7 +224,7 @@ def message_is_late_while_the_next_member_wakes(switcher: Switcher) -> Scene:
         assert found == [None], "a lock that was handed off is released"
 
     return Scene(
-        lambda: settle(next_member.claim),
+        lambda: complete_hand_offs(next_member.claim),
         lambda: found.append(receive(entries, identifier, holder.keys[0])),
         check,
     )

@@ -41,7 +41,7 @@ class ArrivalOrder:
             elif (wakeup := _first(claims)[1]) is not None:
                 wakeup.notify(Signal.FIRST)
 
-    def attend(self, key: bytes, claim: Claim, wakeup: Wakeup | None) -> None:
+    def set_wakeup(self, key: bytes, claim: Claim, wakeup: Wakeup | None) -> None:
         """Wake its waiter by this when the claim becomes the first; None: no longer.
 
         The caller must check afterwards whether the claim already is the first.

@@ -19,7 +19,7 @@ from redis_lock_decorators._rules import lease_times
 Try = Callable[[float], Awaitable[Refusal | None]]
 
 #: The part of a grant that must remain to enter without asking Redis.
-ENOUGH = 0.3
+LEAST_SHARE = 0.3
 #: Grants at least so long, in seconds, can be dated by the answers to PING before they expire.
 LONG = 1.0
 
@@ -129,7 +129,7 @@ class ClaimEntry:
             # asks.
             self.waiter.is_queued = False
             return Refusal(None)
-        if claim.is_special() or not is_long_enough or left < ENOUGH * granted:
+        if claim.is_special() or not is_long_enough or left < LEAST_SHARE * granted:
             return await self._verify()
         claim.since, claim.duration, claim.deadline = not_before, granted, end
         return None

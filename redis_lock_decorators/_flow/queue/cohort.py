@@ -23,14 +23,14 @@ from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 #: Hand-offs of one lease, and seconds that they may take, before other processes have their turn.
 MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
-#: Hand-offs within the first ``QUICK`` seconds: other processes wait no longer than for one hold.
-MOST_QUICK, QUICK = 256, 0.02
+#: Hand-offs within the first ``EARLY_SECONDS``: other processes wait no longer than for one hold.
+MOST_EARLY, EARLY_SECONDS = 256, 0.02
 #: The time limit as a part of the lease, if that is less: a lease is renewed as often.
 MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must remain of the lease to hand it off.
-ENOUGH = 0.3
+LEAST_SHARE = 0.3
 #: This many waiters at the head recheck often.
-FEW = 4
+RECHECKING = 4
 #: The key of the leader.
 LEADER = "leader"
 
@@ -66,10 +66,10 @@ class Cohort:
             return False
         return self._leader.setdefault(LEADER, waiter) is waiter
 
-    def step_down(self, waiter: CohortWaiter, now: float) -> None:
+    def stop_leading(self, waiter: CohortWaiter, now: float) -> None:
         """Give up leadership; wake the next leader unless the waiter holds the lock."""
         if self._leader:
-            self._depose(waiter)
+            self._remove_leader(waiter)
         if (handover := waiter.handover) is None or handover.deadline <= now:
             self.wake_next(now)
 
@@ -98,7 +98,7 @@ class Cohort:
     def is_near(self, waiter: CohortWaiter) -> bool:
         """Whether it is one of the first."""
         try:
-            return waiter in islice(self._waiting, FEW)
+            return waiter in islice(self._waiting, RECHECKING)
         except RuntimeError as error:
             if not is_from_python(error, CHANGED):
                 raise
@@ -161,11 +161,11 @@ class Cohort:
         if leader is None:
             return False
         if leader.claim.state is ENDED or leader.is_silent(now):  # ended: its exit was interrupted
-            self._depose(leader)
+            self._remove_leader(leader)
             return False
         return True
 
-    def _depose(self, leader: CohortWaiter) -> None:
+    def _remove_leader(self, leader: CohortWaiter) -> None:
         """Remove the leader, if it is this one. Should two lead for a while, Redis decides."""
         if self._leader.get(LEADER) is leader:
             self._leader.pop(LEADER, None)
@@ -186,7 +186,7 @@ class Cohort:
 
 def hand_off(port: Port, claim: Claim) -> bool:
     """Hand a held lock off within its cohort; True also if an interrupted call has done so."""
-    settle(claim)
+    complete_hand_offs(claim)
     if not claim.identifier:
         return True
     return claim.cohort is not None and claim.cohort.hand_off(claim, port.now())
@@ -201,7 +201,7 @@ def is_handed_off(claim: Claim) -> bool:
     return True
 
 
-def settle(claim: Claim) -> None:
+def complete_hand_offs(claim: Claim) -> None:
     """Complete hand-offs to and from the claim; it accepts none from now on."""
     waiter, disposal = claim.cohort_waiter, claim.disposal
     if waiter is not None and (handover := waiter.withdraw()) is not None:
@@ -238,8 +238,8 @@ def _may_hand_off(claim: Claim, since: float, now: float) -> bool:
     if not claim.is_live(now) or claim.held_until > now:
         return False
     longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.expire_ms / 1000)
-    most = MOST_QUICK if now < since + QUICK else MOST_HAND_OFFS
+    most = MOST_EARLY if now < since + EARLY_SECONDS else MOST_HAND_OFFS
     if claim.hand_offs >= most or now >= since + longest:
         return False
     # An extended lease may last longer than the next member asked for.
-    return ENOUGH * claim.grant_ms <= (claim.deadline - now) * 1000 <= claim.expire_ms
+    return LEAST_SHARE * claim.grant_ms <= (claim.deadline - now) * 1000 <= claim.expire_ms

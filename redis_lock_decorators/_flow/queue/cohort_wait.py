@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.disposal import Disposal
-from redis_lock_decorators._flow.queue.cohort import Cohort, settle
+from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal
@@ -72,7 +72,7 @@ async def _wait(
         return None
     finally:
         cohort.withdraw(waiter)
-        settle(claim)
+        complete_hand_offs(claim)
         claim.cohort_waiter = None  # they refer to each other
         cohort.owners.remove(waiter)
-        cohort.step_down(waiter, port.now())
+        cohort.stop_leading(waiter, port.now())

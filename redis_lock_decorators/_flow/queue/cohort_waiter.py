@@ -39,7 +39,7 @@ class CohortWaiter:
         """What it was handed, if anything."""
         return self._outcome.get(OUTCOME)
 
-    def acts(self, now: float) -> None:
+    def note_progress(self, now: float) -> None:
         """Note that the waiter makes progress."""
         self.acted = now
 

@@ -24,7 +24,7 @@ AFTER = 0.002
 #: Seconds between two checks of a lock whose holder sends no message, at first and at most.
 RECHECK_PAUSE, LONGEST_RECHECK_PAUSE = 0.025, 0.25
 #: The slot of a lock is being moved: its waiters poll, and no message is sent.
-TORN = Refusal("", math.inf)
+SLOT_MOVING = Refusal("", math.inf)
 #: Waiters per request.
 MOST_ENTRIES = 500
 #: Rechecks under way at a time: the event loop has other work too, such as renewals.
@@ -191,7 +191,7 @@ class Rechecks:
                 if not is_torn(port, error) and not isinstance(error, OtherData):
                     raise
                 missing[:] = range(len(waiters))  # each waiter must try on its own
-                return TORN if is_torn(port, error) else None
+                return SLOT_MOVING if is_torn(port, error) else None
 
         refusal = await persist(port, recheck, self._loop.now() + REPLY_SILENCE)
         for number in missing:

@@ -21,7 +21,7 @@ from redis_lock_decorators._flow.requests import Refusal, is_forbidden
 from redis_lock_decorators._rules import messages
 
 #: Seconds of delay by which a tick shows that something has blocked the event loop.
-LATE = 0.25
+LATE_TICK = 0.25
 #: Seconds to remain subscribed without waiters.
 LINGER = 1.0
 
@@ -130,12 +130,12 @@ class Subscriber(SubscriberConnection):
 
     def _defer_if_late(self, now: float, wakes_at: float) -> bool:
         """If something has blocked the loop, wake up later, so that arrived data is read first."""
-        self._was_late = now > wakes_at + LATE and not self._was_late
+        self._was_late = now > wakes_at + LATE_TICK and not self._was_late
         if self._was_late:
             if not self.is_open:
                 self._limit_opening()
             elif self._timer is not None:
-                self._wakes_at = now + LATE
+                self._wakes_at = now + LATE_TICK
                 self._timer.set(self._wakes_at)
         return self._was_late
 

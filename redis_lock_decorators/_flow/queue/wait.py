@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules.durations import milliseconds
 
 #: The queue cannot be joined, as the slot of the lock is being moved.
-QUEUE_TORN = Refusal(None)
+SLOT_MOVING = Refusal(None)
 #: How many round trips a grant lasts at least: half of one for the message about it, up to two by
 #: which the grant may be older, and up to two until it is renewed, as requests may be under way.
 ROUND_TRIPS = 5
@@ -71,14 +71,14 @@ async def wait(
 class _QueueWait(ClaimEntry):
     """A claim that waits in the queue: it joins it, waits for a signal, acts on it, and again."""
 
-    __slots__ = ("_attends", "_pauses")
+    __slots__ = ("_has_wakeup", "_pauses")
 
     def __init__(
         self, port: QueuePort, claim: Claim, attempt: Try, stop: float, pauses: Iterator[float]
     ) -> None:
         super().__init__(port, claim, attempt, stop)
         self._pauses = pauses
-        self._attends = False  # it is woken when its claim becomes the first to arrive
+        self._has_wakeup = False  # it is woken when its claim becomes the first to arrive
 
     async def wait(self, refusal: Refusal) -> Refusal | None:
         """Join the queue and wait for a signal by turns; the last refusal, or None: held."""
@@ -98,7 +98,7 @@ class _QueueWait(ClaimEntry):
         """Wait for a signal and act on it; poll while none can arrive."""
         left = max(0.0, self._stop - self._port.now())
         if self._claim.cohort_waiter is not None:
-            self._claim.cohort_waiter.acts(self._port.now())
+            self._claim.cohort_waiter.note_progress(self._port.now())
             left = min(left, STEP)
         is_reachable = self.subscriber.is_open and self.waiter.is_queued
         signal = await self.waiter.wakeup.wait(left if is_reachable else min(self._pause(), left))
@@ -121,14 +121,14 @@ class _QueueWait(ClaimEntry):
         Infinite for a claim that is not the first here: it is woken when it is.
         """
         if not self._may_try():
-            self._attend(True)
+            self._set_wakeup(True)
         return next(self._pauses) if self._may_try() else math.inf
 
-    def _attend(self, attends: bool) -> None:
+    def _set_wakeup(self, is_wanted: bool) -> None:
         """Be woken when the claim becomes the first to arrive, or no longer."""
-        self._attends = attends
-        wakeup = self.waiter.wakeup if attends else None
-        self._port.arrivals.attend(self._key, self._claim, wakeup)
+        self._has_wakeup = is_wanted
+        wakeup = self.waiter.wakeup if is_wanted else None
+        self._port.arrivals.set_wakeup(self._key, self._claim, wakeup)
 
     def _may_try(self) -> bool:
         """Whether a try outside the queue overtakes no claim of this process."""
@@ -143,8 +143,8 @@ class _QueueWait(ClaimEntry):
         is_used = self.waiter.queue_entry is not None and not self._is_torn
         if is_used or self.waiter.identifier != claim.identifier:
             self._move()
-        if self._attends:
-            self._attend(False)
+        if self._has_wakeup:
+            self._set_wakeup(False)
         waiter, self.is_confirmed = self.waiter, False
         is_new, tries = waiter.ticket == 0 and waiter.queue_entry is None and not self._former, 0
         waiter.connection_number = self.subscriber.connection_number
@@ -165,10 +165,10 @@ class _QueueWait(ClaimEntry):
             except Exception as error:
                 if not is_torn(port, error):
                     raise
-            return QUEUE_TORN
+            return SLOT_MOVING
 
         refusal = await persist(port, enqueue, self._stop)
-        self._is_torn = refusal is QUEUE_TORN
+        self._is_torn = refusal is SLOT_MOVING
         if self._is_torn:
             return await self._try()
         self._former = ""
