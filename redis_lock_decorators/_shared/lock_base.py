@@ -74,7 +74,8 @@ class LockBase(Generic[C]):
         min_hold: seconds after the acquisition before which no other holder acquires the lock, even
             if it is released earlier; not if the block raised an exception.
         on_lost: called once with the lost lease and the reason, in the context of the acquisition;
-            for threads on a separate thread. An awaitable that it returns is run to its end.
+            for threads on a separate thread if a renewal shows the loss, and on the thread of the
+            release or ``extend()`` if that does. An awaitable that it returns is run to its end.
         cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
         fencing: give each acquisition a fencing token, ``lease.fence`` (False).
         wait: "queue" (notified in order of arrival), "cohort" (the waiters of a process share a
