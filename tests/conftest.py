@@ -19,6 +19,8 @@ from support.proxy import FaultProxy
 from support.workers import Rival
 
 _numbers = itertools.count(1)
+#: Folders of few but long tests: a worker that got such a file last would keep all waiting.
+LONG = ("chaos", "model", "topologies", "runtimes", "examples", "docs", "integration", "cli")
 # Time limits would fail on a busy machine.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
@@ -42,7 +44,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
-    """Skip what a double cannot do, if the tests run on one."""
+    """Run files of long tests first, and skip what a double cannot do, if the tests run on one."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
     if config.getoption("--servers") == "fake":
         from support.fake_topology import why_unsupported
 

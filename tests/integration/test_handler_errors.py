@@ -8,7 +8,7 @@ import signal
 import pytest
 import redis
 import redis.asyncio as aioredis
-from support.interruptions import RAISED, Interruption, interrupt_every_line
+from support.interruptions import RAISED, interrupt_every_line, raise_by_turns
 
 from redis_lock_decorators import LockNotOwnedError, LockTimeoutError, RedisLock
 from redis_lock_decorators import asyncio as async_locks
@@ -165,7 +165,7 @@ def test_error_of_a_handler_leaves_the_block_of_a_task(server, client, name, mak
 @pytest.fixture(params=RAISED)
 def kind(request, monkeypatch):
     """The class of the exception that is raised."""
-    monkeypatch.setattr(Interruption, "kind", request.param)
+    raise_by_turns(monkeypatch, request.param)
 
 
 at_every_line = pytest.mark.usefixtures("kind")

@@ -6,7 +6,13 @@ import contextlib
 from collections import defaultdict
 
 import pytest
-from support.interruptions import RAISED, Busy, Interruption, LostInHandler, interrupt_every_line
+from support.interruptions import (
+    RAISED,
+    Busy,
+    LostInHandler,
+    interrupt_every_line,
+    raise_by_turns,
+)
 from support.leftovers import PATIENCE
 
 from redis_lock_decorators import LockLostError, LockTimeoutError, RedisLock
@@ -27,7 +33,7 @@ COMPLETE = {
 @pytest.fixture(autouse=True, params=[kind for kind in RAISED if kind not in (Busy, LostInHandler)])
 def kind(request, monkeypatch):
     """The class of the exception that is raised; not one that the tests suppress."""
-    monkeypatch.setattr(Interruption, "kind", request.param)
+    raise_by_turns(monkeypatch, request.param)
 
 
 @pytest.fixture

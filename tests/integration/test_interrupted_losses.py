@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis.asyncio as aioredis
-from support.interruptions import RAISED, Interruption, interrupt_every_line
+from support.interruptions import RAISED, Interruption, interrupt_every_line, raise_by_turns
 
 from redis_lock_decorators import LockNotOwnedError, RedisLock, redis_lock
 from redis_lock_decorators import asyncio as async_locks
@@ -106,7 +106,7 @@ def _is_at_with(location):
 @pytest.fixture(params=RAISED, autouse=True)
 def kind(request, monkeypatch):
     """The class of the exception that is raised."""
-    monkeypatch.setattr(Interruption, "kind", request.param)
+    raise_by_turns(monkeypatch, request.param)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 import redis.asyncio as aioredis
-from support.interruptions import RAISED, Interruption, interrupt_every_line
+from support.interruptions import RAISED, Interruption, interrupt_every_line, raise_by_turns
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.fixture(autouse=True, params=RAISED)
 def kind(request, monkeypatch):
     """The class of the exception that is raised."""
-    monkeypatch.setattr(Interruption, "kind", request.param)
+    raise_by_turns(monkeypatch, request.param)
 
 
 @pytest.fixture

@@ -171,14 +171,24 @@ def frail(tmp_path_factory: Any) -> Any:
         yield server
 
 
-@pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("form", FORMS)
-def test_loss_is_reported(scene, form, method, end, run):
+def test_loss_is_reported(scene, form, method, end):
     lost = scene(method)
 
-    run(lost.run(form, end, is_lost=True))
+    asyncio.run(lost.run(form, end, is_lost=True))
+
+    assert lost.calls == ["its key is gone"]
+    assert isinstance(lost.end_of_lease(), events.Lost)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_loss_is_reported_by_uvloop(scene, form, end):
+    lost = scene("script")
+
+    run_by_uvloop(lost.run(form, end, is_lost=True))
 
     assert lost.calls == ["its key is gone"]
     assert isinstance(lost.end_of_lease(), events.Lost)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import os
 import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import redis
 
 import redis_lock_decorators
@@ -55,6 +57,9 @@ class NoScript(redis.exceptions.NoScriptError):
 
 #: Classes of exceptions that a signal handler may raise.
 RAISED = [Interrupted, Limited, Busy, LostInHandler, Unreachable, NoScript]
+#: Each class is raised at every third line, and each line raises two classes; ALL_LINES=1: all.
+STEP = 1 if "ALL_LINES" in os.environ else 3
+MOST_LINES = 2_000
 
 
 class Interruption:
@@ -62,10 +67,12 @@ class Interruption:
 
     Attributes:
         kind: the class of the exception.
+        numbers: those of the lines at which ``interrupt_every_line`` raises it.
         location: the file and line where it was raised.
     """
 
     kind: type[BaseException] = Interrupted
+    numbers = range(MOST_LINES)
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -101,12 +108,19 @@ class Interruption:
         return self._line
 
 
+def raise_by_turns(monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]) -> None:
+    """Raise a class of ``RAISED`` in a test that runs with each of them."""
+    monkeypatch.setattr(Interruption, "kind", kind)
+    numbers = range(RAISED.index(kind) % STEP, MOST_LINES, STEP)
+    monkeypatch.setattr(Interruption, "numbers", numbers)
+
+
 def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
     """Run ``work(interruption)`` once for each line, interrupted there; the number of lines.
 
     The work must let the exception through each time.
     """
-    for number in range(2_000):
+    for number in Interruption.numbers:
         interruption, was_raised = Interruption(number), False
         try:
             work(interruption)
