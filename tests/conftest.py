@@ -129,6 +129,16 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture
+def nodes(cluster: Any) -> Iterator[Any]:
+    """Clients of the nodes of a file's own ``cluster``."""
+    from support.cluster_nodes import Nodes
+
+    nodes = Nodes(cluster)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
 def proxy(server: Any) -> Iterator[FaultProxy]:
     """A proxy in front of that server, which injects the faults that a test chooses."""
     with FaultProxy(server.host, server.port) as proxy:

@@ -44,13 +44,6 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.fixture
-def nodes(cluster: LocalCluster) -> Iterator[Nodes]:
-    nodes = Nodes(cluster)
-    yield nodes
-    nodes.close()
-
-
 def keys_at(nodes: Nodes, place: int, name: str, count: int) -> list[bytes]:
     """Keys of locks in different slots of one node."""
     found: dict[int, bytes] = {}

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import redis
-from support.cluster_nodes import Nodes
 from support.fronts import LEGACY, do
 from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of
@@ -26,13 +25,6 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of i
 def cluster():
     with LocalCluster() as cluster:
         yield cluster
-
-
-@pytest.fixture
-def nodes(cluster):
-    nodes = Nodes(cluster)
-    yield nodes
-    nodes.close()
 
 
 def answers(client):

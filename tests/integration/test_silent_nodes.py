@@ -26,13 +26,6 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture
-def nodes(cluster):
-    nodes = Nodes(cluster)
-    yield nodes
-    nodes.close()
-
-
 def echo(key: bytes, count: int) -> tuple[Any, ...]:
     return "EVAL", "return ARGV[1]", 1, key, count
 

@@ -17,3 +17,12 @@ collect_ignore_glob = ["test_*.py"] if LEGACY or not hasattr(signal, "SIGSTOP") 
 def rounds(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The rounds of a scene's faults: one, or eight in the long form."""
     return range(request.param)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A cluster whose masters have a replica each."""
+    from redis_lock_decorators.testing import LocalCluster
+
+    with LocalCluster(replicas=1) as cluster:
+        yield cluster

@@ -6,28 +6,13 @@ import time
 
 import pytest
 from redis.cluster import RedisCluster
-from support.cluster_nodes import Nodes
 from support.connecting import to_cluster
 from support.scene import Scene
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators._rules.keys import slot_of
-from redis_lock_decorators.testing import LocalCluster
 
 NOT_RECEIVED = "a replica may lack the last leases of a master that crashed"
-
-
-@pytest.fixture
-def cluster():
-    with LocalCluster(replicas=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def nodes(cluster):
-    nodes = Nodes(cluster)
-    yield nodes
-    nodes.close()
 
 
 def test_locks_work_through_failovers(tmp_path, rounds, record_property, cluster, nodes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import pytest
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import RedisCluster
 from support.cluster_nodes import Nodes
@@ -18,19 +17,6 @@ from redis_lock_decorators.testing import LocalCluster
 EXPIRE = 12.0
 #: Longer than a renewal waits, none, and shorter.
 SOCKET_TIMEOUTS = [60.0, None, 1.0]
-
-
-@pytest.fixture
-def cluster():
-    with LocalCluster(replicas=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def nodes(cluster):
-    nodes = Nodes(cluster)
-    yield nodes
-    nodes.close()
 
 
 def test_leases_are_renewed_at_the_replica_of_a_stopped_master(cluster, nodes):
