@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._rules.awaited import known_as_async
+from redis_lock_decorators._shared.context_variables import assign
 from redis_lock_decorators._shared.exits import (
     BOUND,
     BlockRef,
@@ -85,7 +86,7 @@ class Block(Generic[L]):
         """
         newest = _newest.get()
         if newest is not None and newest() is self:
-            _newest.set(self._outer)
+            assign(_newest, self._outer)
         seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
 
@@ -283,7 +284,7 @@ def owned(reference: BlockRef[Block[L]]) -> Block[L]:
 def _offered(target: object, method: int, owner: object = None) -> Block[Any]:
     """Create a block for a lock or class, whose other method may be looked up next."""
     block: Block[Any] = Block(target, method, _newest.get(), owner)
-    _newest.set(ref(block))
+    assign(_newest, ref(block))
     return block
 
 
@@ -294,7 +295,7 @@ def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
     """
     outer = None if block._outer is None or block._seen != ENTER else block._outer()
     if outer is not None and outer.is_exit_of(owner) and outer._target in (lock, type(lock)):
-        _newest.set(block._outer)
+        assign(_newest, block._outer)
         outer._seen, block = PAIR, outer
     block._target = lock
     return block

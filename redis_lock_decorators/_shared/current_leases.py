@@ -8,6 +8,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
+from redis_lock_decorators._shared.context_variables import assign
 
 
 class Entered(Protocol):
@@ -46,7 +47,7 @@ def enter(lease: Entered) -> None:
     # Leases that were released in another context would otherwise accumulate here.
     while outer is not None and _is_over(outer[0]()):
         outer = outer[1]
-    _entered.set((ref(lease), outer))
+    assign(_entered, (ref(lease), outer))
     lease._claim.in_transition = False
 
 
@@ -61,7 +62,7 @@ def forget(lease: Entered) -> None:
         outer = entered[1]
         for other in reversed(inner):
             outer = (other, outer)
-        _entered.set(outer)
+        assign(_entered, outer)
 
 
 def held_around() -> list[Entered]:
