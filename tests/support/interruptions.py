@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import pathlib
@@ -79,12 +80,17 @@ class Interruption:
         self.location = "nowhere"
 
     def __enter__(self) -> Interruption:
+        # Python ignores exceptions of callbacks, as of those of what earlier tests left.
+        self._collects = gc.isenabled()
+        gc.disable()
         self._before = sys.gettrace()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *failure: object) -> None:
         sys.settrace(self._before)
+        if self._collects:
+            gc.enable()
 
     @property
     def happened(self) -> bool:
