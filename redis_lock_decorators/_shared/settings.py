@@ -34,6 +34,7 @@ from redis_lock_decorators._io.environment import async_from_environment, from_e
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.fitting import fits
+from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators._rules.options import Hook, OnLost, Options, ReleaseMethod, Wait
 from redis_lock_decorators._rules.owner_info import OwnerInfoOption
@@ -147,7 +148,11 @@ class Settings:
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """Return the port to an asyncio client on the running event loop."""
-        key = fork.process_id, asyncio.get_running_loop()  # ``running_loop``, without a call
+        try:
+            key = fork.process_id, asyncio.get_running_loop()  # ``running_loop``, without a call
+        except RuntimeError as error:
+            _refuse_other_loops(error)
+            raise
         connections = self._by_loop.get(key)
         if connections is None:
             forget_closed(self._by_loop)
@@ -226,6 +231,14 @@ def checked_factory(factory: object, option: str = "get_redis_connection") -> No
         raise ConfigurationError(
             f"{option}={shown_value(factory)} needs arguments, but it is called without any"
         )
+
+
+def _refuse_other_loops(error: RuntimeError) -> None:
+    if is_from_python(error, NO_LOOP):
+        raise ConfigurationError(
+            "asynchronous locks need a running event loop of asyncio: under Trio, use a RedisLock "
+            "for threads, in trio.to_thread.run_sync"
+        ) from None
 
 
 #: The settings behind the module-level names.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from redis_lock_decorators import ConfigurationError, LockNameError, Locks, RedisLock, redis_lock
 from redis_lock_decorators import asyncio as tasks
@@ -234,3 +235,23 @@ def test_name_that_no_lock_can_have_is_refused_at_decoration(name):
 def test_shown_values_are_short():
     assert shown_value("x" * 100) == "'" + "x" * 78 + "…"
     assert shown_value(object()) == "an object of type object"
+
+
+@redis_lock("report")
+async def report() -> None:
+    """A function that takes a lock of asyncio."""
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda: tasks.RedisLock("report").acquire(),
+        lambda: tasks.RedisLock("report").__aenter__(),
+        lambda: tasks.acquire_lock(redis.asyncio.Redis(), "report"),
+        report,
+    ],
+    ids=["acquire", "block", "function", "decorator"],
+)
+def test_other_event_loops_than_those_of_asyncio_are_refused(begin: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"event loop of asyncio: under Trio"):
+        begin().send(None)
