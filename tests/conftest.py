@@ -54,6 +54,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
+def pytest_collection_finish() -> None:
+    """Exclude the tests themselves from collections of garbage, which many tests ask for."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an ``async def`` test through its front."""
