@@ -121,7 +121,13 @@ async def _refuse_unreleasable(port: Port, claim: Claim, key: bytes, until: floa
 
 async def _set(port: Port, claim: Claim, until: float) -> bool:
     (key,) = claim.keys
-    done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.expire_ms, until=until)
+    command = ("SET", key, claim.identifier, "NX", "PX", claim.expire_ms)
+    try:
+        done = await port.send(*command, until=until)
+    except BaseException as error:
+        if not port.is_outcome(error):
+            port.withdraw(claim.identifier, error)
+        raise
     if not done and claim.unique:
         # If the reply of a first SET was lost, the client's second one finds its own key.
         found = text(await get(port, key, claim.lock_name, until))

@@ -114,6 +114,13 @@ class Port(Protocol):
         where none does, it is only sent before the others.
         """
 
+    def withdraw(self, identifier: str, error: BaseException) -> None:
+        """Send no queued request that starts an acquisition with this identifier.
+
+        Called after ``error`` from outside has interrupted its caller: what then releases the lock
+        would be sent before it.
+        """
+
     def late_reply(self, sending: Sending) -> LateReply | None:
         """Find the reply to a request that was sent, and whose caller was interrupted then.
 

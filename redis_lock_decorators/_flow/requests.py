@@ -142,6 +142,8 @@ async def ask(
     except BaseException as error:
         if not port.was_sent(error):
             claim.has_asked = had_asked
+        if not port.is_outcome(error):
+            port.withdraw(claim.identifier, error)
         if isinstance(error, Exception):
             refuse_fork(claim)  # a signal handler may have forked meanwhile
             if port.lacks(error) == "string":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -21,7 +22,7 @@ from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_methods import refuse_without_pipelines
 from redis_lock_decorators._io.client_nodes import first_key, node_of
 from redis_lock_decorators._io.client_state import ClientState
-from redis_lock_decorators._io.closed_loops import is_running_here
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.transport.asyncio_client import (
     ClientTransport,
     send_separately,
@@ -112,6 +113,15 @@ class AsyncioPort(BasePort):
     def _route(self, command: tuple[Any, ...]) -> RequestBatcher:
         batcher = self._batcher
         return batcher.separate(node_of(self.client, command)) if self.slotted else batcher
+
+    def withdraw(self, identifier: str, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return  # by the cancellation of the future of its reply
+        if is_running_here(self.loop):
+            for batcher in self._batcher.all():
+                batcher.withdraw(identifier)
+        else:
+            call_on(self.loop, self.withdraw, identifier, error)
 
     def late_reply(self, sending: Sending) -> LateReply | None:
         for batcher in self._batcher.all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, overload
 
 from redis_lock_decorators._flow import functions
+from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.naming import LockName
@@ -62,8 +63,13 @@ async def acquire_lock(
     claim, wait, pause = acquire_arguments(
         lock_name, acquire_time, expire, delta, identifier, prefix
     )
-    is_acquired = await functions.acquire_lock(port, claim, wait, pause)
-    return claim.identifier if is_acquired else False
+    try:
+        is_acquired = await functions.acquire_lock(port, claim, wait, pause)
+        return claim.identifier if is_acquired else False
+    except BaseException:
+        if claim.is_live(port.now()):  # interrupted after the acquisition
+            await undo(port, claim)
+        raise
 
 
 async def release_lock(

@@ -132,6 +132,9 @@ class SimulatedPort:
     async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         return self.exchange(command, until, sending)
 
+    def withdraw(self, identifier: str, error: BaseException) -> None:
+        """Nothing is queued."""
+
     def late_reply(self, sending: Sending) -> None:
         """No late reply arrives."""
 

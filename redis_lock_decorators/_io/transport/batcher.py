@@ -13,7 +13,12 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.batch import Redirection, Request, Transport
+from redis_lock_decorators._io.transport.batch import (
+    Redirection,
+    Request,
+    Transport,
+    starts_acquisition,
+)
 from redis_lock_decorators._io.transport.batch_sender import LOOP_TURNS, MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import check
 from redis_lock_decorators._io.transport.exchange import Exchange
@@ -215,6 +220,14 @@ class RequestBatcher(WatchedSender):
             self._check_later(transport, request, (until - now) / 2)
             self._send_if_idle(transport)
         return reply
+
+    def withdraw(self, identifier: str) -> None:
+        """Cancel the queued requests that start an acquisition with this identifier."""
+        for queue in self._pending.queues():
+            for request in list(queue):
+                command = request.command
+                if starts_acquisition(command) and identifier in command:
+                    request.reply.cancel()
 
     def _check_later(self, transport: Transport, request: Request, seconds: float) -> None:
         """Check after so many seconds whether an urgent request was answered."""
