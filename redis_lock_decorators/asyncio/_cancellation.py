@@ -6,6 +6,7 @@ import asyncio
 import sys
 import traceback
 from opcode import opmap
+from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._io.background.supervised import background_tasks
@@ -31,14 +32,24 @@ class BlockTask:
         is_due: the task is to be cancelled, as its lease is lost.
         _is_cancelled: ``task.cancel()`` was called.
         _cancels: ``task.cancelling()`` on entering the block.
+        _earlier_cancels: the same just before that call. It counts cancellations that the block has
+            handled too, as of a ``TaskGroup`` that failed in it.
+        _was_cancelled: another cancellation was under way then.
     """
 
-    __slots__ = ("_cancels", "_is_cancelled", "_task", "is_due")
+    __slots__ = (
+        "_cancels",
+        "_earlier_cancels",
+        "_is_cancelled",
+        "_task",
+        "_was_cancelled",
+        "is_due",
+    )
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
-        self.is_due = self._is_cancelled = False
-        self._cancels = 0
+        self.is_due = self._is_cancelled = self._was_cancelled = False
+        self._cancels = self._earlier_cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
 
@@ -76,6 +87,9 @@ class BlockTask:
         if is_in_step(task):
             LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
         else:
+            if sys.version_info >= (3, 11):
+                self._earlier_cancels = task.cancelling()
+                self._was_cancelled = _is_being_cancelled(task)
             self._is_cancelled = task.cancel(LOST) is not False
 
     def uncancel(self, error: object) -> bool:
@@ -90,10 +104,42 @@ class BlockTask:
             return False
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
-            ours = task.uncancel() <= self._cancels
+            cancels = task.uncancel()
+            ours = cancels <= self._cancels or (
+                cancels <= self._earlier_cancels
+                and not self._was_cancelled
+                and not _handles_other(error)
+            )
         else:
             ours = is_closing or is_from_loss(error)
         return ours and (is_closing or isinstance(error, asyncio.CancelledError))
+
+
+if sys.version_info >= (3, 11):
+
+    def _is_being_cancelled(task: asyncio.Task[object]) -> bool:
+        """Whether a cancellation of a task has not reached its code yet."""
+        waited: Any = task
+        while waited is not None:
+            is_requested = getattr(waited, "_must_cancel", False) or waited.cancelled()
+            if is_requested or getattr(waited, "_cancel_requested", False):
+                return True
+            if waited is not task and isinstance(waited, asyncio.Task) and waited.cancelling():
+                return True
+            waited = getattr(waited, "_fut_waiter", None)
+        return False
+
+    def _handles_other(error: object) -> bool:
+        """Whether an error came while the block was handling another cancellation.
+
+        Not one that a ``TaskGroup`` has replaced by an exception group.
+        """
+        group = BaseExceptionGroup  # noqa: F821  # since 3.11
+        while isinstance(error, BaseException) and not isinstance(error, group):
+            if isinstance(error, asyncio.CancelledError) and error.args != (LOST,):
+                return True
+            error = error.__context__
+        return False
 
 
 def is_from_loss(error: object) -> bool:

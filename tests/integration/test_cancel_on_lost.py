@@ -150,22 +150,36 @@ def test_other_cancellation_releases_the_lock_and_propagates(lock_of, direct, na
 
 
 @counts_cancellations
-@pytest.mark.parametrize("first", ["loss", "other"])
-def test_other_cancellation_propagates_though_the_lease_is_lost(lock_of, direct, name, first):
+def test_other_cancellation_after_that_by_the_loss_propagates(lock_of, direct, name):
     async def work():
         task = asyncio.current_task()
-        on_lost = (lambda *_: task.cancel()) if first == "loss" else None
-        async with lock_of(name, on_lost) as lease:
+        async with lock_of(name, lambda *_: task.cancel()) as lease:
             direct.delete(lease.key)
-            if first == "other":
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await asyncio.sleep(60)
             await asyncio.sleep(60)
 
     async def test():
         task = asyncio.ensure_future(work())
         with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
+
+    ASYNCIO.run(test())
+
+
+@counts_cancellations
+def test_loss_is_raised_though_the_block_ignored_another_cancellation(lock_of, direct, name):
+    async def work():
+        task = asyncio.current_task()
+        async with lock_of(name) as lease:
+            direct.delete(lease.key)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+    async def test():
+        task = asyncio.ensure_future(work())
+        with pytest.raises(LockLostError):
             await task
         assert task.cancelling() == 1
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import sys
 import weakref
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -194,3 +197,132 @@ def test_cancellation_raised_by_the_handler_of_a_loss_is_by_the_loss(is_bare: bo
         return await task
 
     assert is_from_loss(asyncio.run(test()))
+
+
+async def fail_in_group() -> None:
+    """Leave a count in ``Task.cancelling()`` before Python 3.13."""
+
+    async def fail() -> None:
+        raise KeyError
+
+    with contextlib.suppress(Exception):
+        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
+            group.create_task(fail())
+            group.create_task(asyncio.sleep(60))
+
+
+async def swallow_cancellation() -> None:
+    """As programs did before there was ``Task.uncancel``."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_soon(task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+
+
+async def handle_cancellation() -> None:
+    """Clean up after a cancellation by other code, until the loss."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_soon(task.cancel)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(60)
+
+
+async def handle_cancellation_and_error() -> None:
+    """Clean up after an error of a clean-up, until the loss."""
+    try:
+        await handle_cancellation_by(KeyError)
+    finally:
+        await asyncio.sleep(60)
+
+
+async def handle_cancellation_by(error: type[Exception]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_soon(task.cancel)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        raise error
+
+
+async def clean_up_after_group() -> None:
+    """Handle the error of a ``TaskGroup``, until the loss."""
+
+    async def fail() -> None:
+        raise KeyError
+
+    try:
+        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
+            group.create_task(fail())
+            group.create_task(asyncio.sleep(60))
+    finally:
+        await asyncio.sleep(60)
+
+
+def cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def nothing(task: asyncio.Task[Any]) -> None:
+    """No other cancellation."""
+
+
+async def in_task() -> None:
+    await asyncio.ensure_future(asyncio.sleep(60))
+
+
+async def in_gather() -> None:
+    await asyncio.gather(asyncio.sleep(60), asyncio.sleep(60))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no Task.cancelling")
+@pytest.mark.parametrize(
+    ("before", "work", "just_before", "after", "is_ours"),
+    [
+        (fail_in_group, None, nothing, nothing, True),
+        (swallow_cancellation, None, nothing, nothing, True),
+        (None, clean_up_after_group, nothing, nothing, True),
+        (fail_in_group, in_task, nothing, nothing, True),
+        (fail_in_group, in_gather, nothing, nothing, True),
+        (fail_in_group, None, cancel, nothing, False),
+        (fail_in_group, None, nothing, cancel, False),
+        (fail_in_group, in_task, cancel, nothing, False),
+        (fail_in_group, in_gather, cancel, nothing, False),
+        (swallow_cancellation, in_task, nothing, cancel, False),
+        (fail_in_group, handle_cancellation, nothing, nothing, False),
+        (fail_in_group, handle_cancellation_and_error, nothing, nothing, False),
+    ],
+)
+def test_cancellations_that_the_block_has_handled_do_not_hide_a_loss(
+    before: Any, work: Any, just_before: Any, after: Any, is_ours: bool
+) -> None:
+    async def block(entered: list[BlockTask]) -> bool:
+        own = running()
+        assert own is not None
+        holder = BlockTask(own)
+        if before is not None:
+            await before()
+        entered.append(holder)
+        try:
+            await (work or partial(asyncio.sleep, 60))()
+        except asyncio.CancelledError as error:
+            return holder.uncancel(error)
+        raise AssertionError("the task was not cancelled")
+
+    async def test() -> bool:
+        entered: list[BlockTask] = []
+        task = asyncio.ensure_future(block(entered))
+        while not entered:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(just_before, task)
+        asyncio.get_running_loop().call_soon(entered[0].cancel)
+        asyncio.get_running_loop().call_soon(after, task)
+        return await task
+
+    assert asyncio.run(test()) is is_ours
