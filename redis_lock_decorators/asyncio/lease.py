@@ -277,15 +277,16 @@ class Lease(LeaseBase):
 
 
 def _report_loss(lease: Lease) -> None:
-    if lease._options.cancel_on_lost and lease._block_task is not None:
-        if lease._block_task.has_ended:
-            log.warning(
-                "lock %s is lost, and no task is cancelled: the one that entered its block has "
-                "ended, as before Python 3.12 in wait_for(stack.enter_async_context(lock), 1)",
-                shown(lease.lock_name),
-            )
-        lease._block_task.cancel()
+    task = lease._block_task if lease._options.cancel_on_lost else None
+    if task is not None:
+        task.cancel()
     lease._notify_lost()
+    if task is not None and task.has_ended:  # last, as a handler of logs may raise an exception
+        log.warning(
+            "lock %s is lost, and no task is cancelled: the one that entered its block has "
+            "ended, as before Python 3.12 in wait_for(stack.enter_async_context(lock), 1)",
+            shown(lease.lock_name),
+        )
 
 
 async def abandon(lease: Lease | None) -> None:

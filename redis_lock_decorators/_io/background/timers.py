@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._io.background.outcomes import settle
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import AGAIN
 
@@ -99,4 +100,4 @@ async def wait(ready: asyncio.Future[None], seconds: float) -> None:
 def finish(ready: asyncio.Future[None]) -> None:
     """Set the result of a future, unless it is done."""
     if not ready.done():
-        ready.set_result(None)
+        settle(ready, None)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import Until, is_repeated
+from redis_lock_decorators._io.background.outcomes import settle
 
 #: The scripts that start an acquisition.
 STARTS = ("acquire", "acquire_fenced", "enqueue")
@@ -119,12 +120,8 @@ class Request:
 
     def set_reply(self, reply: object) -> None:
         """Set the reply or the error, unless the caller has one or was cancelled."""
-        if self.reply.done():
-            return
-        if isinstance(reply, Exception):
-            self.reply.set_exception(reply)
-        else:
-            self.reply.set_result(reply)
+        if not self.reply.done():
+            settle(self.reply, reply)
 
 
 class Redirection(Exception):

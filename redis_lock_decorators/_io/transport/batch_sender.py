@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import with_send_time
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.outcomes import settle
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
@@ -248,7 +249,7 @@ class BatchSender:
                     else:
                         request.set_reply(with_send_time(reply, began))
                 elif not is_done:
-                    request.reply.set_result(reply)
+                    settle(request.reply, reply)
             batch.clear()
         self._put_back(without_text, alone=True)
 
