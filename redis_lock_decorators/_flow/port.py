@@ -114,11 +114,13 @@ class Port(Protocol):
         where none does, it is only sent before the others.
         """
 
-    def withdraw(self, identifier: str, error: BaseException) -> None:
-        """Send no queued request that starts an acquisition with this identifier.
+    def withdraw(
+        self, identifier: str, error: BaseException, sending: Sending | None = None
+    ) -> None:
+        """Send no queued request that has ``sending``, or acquires with this identifier.
 
-        Called after ``error`` from outside has interrupted its caller: what then releases the lock
-        would be sent before it.
+        Called after ``error`` from outside has interrupted its caller. What then releases the lock
+        would be sent before the acquisition; a release is repeated.
         """
 
     def late_reply(self, sending: Sending) -> LateReply | None:

@@ -129,7 +129,7 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
         noted = sending(port, claim, (key,))
-        deleted, awaited = await _both(port, delete, is_awaited, until, noted)
+        deleted, awaited = await _both(port, claim, delete, is_awaited, until, noted)
         lacks = port.lacks(deleted) if isinstance(deleted, Exception) else ""
         if lacks == "command":
             continue
@@ -245,7 +245,12 @@ async def grant_next(port: Port, claim: Claim, key: bytes) -> None:
 
 
 async def _both(
-    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float, noted: Sending
+    port: Port,
+    claim: Claim,
+    one: tuple[Any, ...],
+    other: tuple[Any, ...],
+    until: float,
+    noted: Sending,
 ) -> list[Any]:
     """The replies to two commands, in one round trip if possible; an error counts as a reply."""
     if not port.slotted:
@@ -256,4 +261,7 @@ async def _both(
             replies.append(await port.send(*command, until=until, sending=of_command))
         except Exception as error:
             replies += (error, 0)
+        except BaseException as error:
+            port.withdraw(claim.identifier, error, of_command)
+            raise
     return replies[:2]

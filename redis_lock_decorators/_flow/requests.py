@@ -143,7 +143,7 @@ async def ask(
         if not port.was_sent(error):
             claim.has_asked = had_asked
         if not port.is_outcome(error):
-            port.withdraw(claim.identifier, error)
+            port.withdraw(claim.identifier, error, sending)
         if isinstance(error, Exception):
             refuse_fork(claim)  # a signal handler may have forked meanwhile
             if port.lacks(error) == "string":

@@ -114,14 +114,16 @@ class AsyncioPort(BasePort):
         batcher = self._batcher
         return batcher.separate(node_of(self.client, command)) if self.slotted else batcher
 
-    def withdraw(self, identifier: str, error: BaseException) -> None:
+    def withdraw(
+        self, identifier: str, error: BaseException, sending: Sending | None = None
+    ) -> None:
         if isinstance(error, asyncio.CancelledError):
             return  # by the cancellation of the future of its reply
         if is_running_here(self.loop):
             for batcher in self._batcher.all():
-                batcher.withdraw(identifier)
+                batcher.withdraw(identifier, sending)
         else:
-            call_on(self.loop, self.withdraw, identifier, error)
+            call_on(self.loop, self.withdraw, identifier, error, sending)
 
     def late_reply(self, sending: Sending) -> LateReply | None:
         for batcher in self._batcher.all():

@@ -48,7 +48,9 @@ class BasePort:
     slotted: bool
     _client_state: ClientState[Any]
 
-    def withdraw(self, identifier: str, error: BaseException) -> None:
+    def withdraw(
+        self, identifier: str, error: BaseException, sending: Sending | None = None
+    ) -> None:
         """Requests of threads are not queued."""
 
     def late_reply(self, sending: Sending) -> LateReply | None:

@@ -1,10 +1,10 @@
-"""An exception in a task whose request waits for that of another task leaves no lock behind."""
+"""An exception in a task whose request waits for that of another: no key is left, no loss told."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,7 +18,10 @@ aioredis = pytest.importorskip("redis.asyncio")
 #: The interrupted line may be one at which a coroutine was made and is not awaited.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
-Acquire = Callable[[Any, str], Awaitable[None]]
+Use = Callable[[Any, str, Interruption], Awaitable[None]]
+
+#: The names of locks whose ``on_lost`` was called.
+losses: list[str] = []
 
 
 class InterruptionOfTask(Interruption):
@@ -34,82 +37,104 @@ class InterruptionOfTask(Interruption):
         return super()._line(frame, event, argument)
 
 
-async def block(client: Any, name: str) -> None:
-    async with tasks.RedisLock(name, client=client):
-        pass
+async def block(client: Any, name: str, interruption: Interruption) -> None:
+    with interruption:
+        async with tasks.RedisLock(name, client=client):
+            pass
 
 
-async def several(client: Any, name: str) -> None:
-    async with tasks.RedisLock([name, f"{name}:other"], client=client):
-        pass
+async def several(client: Any, name: str, interruption: Interruption) -> None:
+    with interruption:
+        async with tasks.RedisLock([name, f"{name}:other"], client=client):
+            pass
 
 
-async def fenced(client: Any, name: str) -> None:
-    async with tasks.RedisLock(name, client=client, fencing=True):
-        pass
+async def fenced(client: Any, name: str, interruption: Interruption) -> None:
+    with interruption:
+        async with tasks.RedisLock(name, client=client, fencing=True):
+            pass
 
 
-async def queue(client: Any, name: str) -> None:
-    async with tasks.RedisLock(name, client=client, wait="queue"):
-        pass
+async def queue(client: Any, name: str, interruption: Interruption) -> None:
+    with interruption:
+        async with tasks.RedisLock(name, client=client, wait="queue"):
+            pass
 
 
-async def function(client: Any, name: str) -> None:
-    identifier = await tasks.acquire_lock(client, name)
-    sys.settrace(None)  # by hand, a release that is interrupted is the program's to repeat
+async def function(client: Any, name: str, interruption: Interruption) -> None:
+    with interruption:
+        identifier = await tasks.acquire_lock(client, name)
     await tasks.release_lock(client, name, identifier)
 
 
-async def decorated(client: Any, name: str) -> None:
+async def decorated(client: Any, name: str, interruption: Interruption) -> None:
     @redis_lock(name, client=client)
     async def work() -> None:
         """Nothing."""
 
-    await work()
+    with interruption:
+        await work()
 
 
-async def others(client: Any, name: str) -> None:
+async def release(client: Any, name: str, interruption: Interruption) -> None:
+    lock = tasks.RedisLock(name, client=client, on_lost=lambda *_: losses.append(name))
+    with ExitStack() as stack:
+        async with lock:
+            other = asyncio.create_task(once(client, name))
+            await asyncio.sleep(0)
+            stack.enter_context(interruption)
+    await other
+
+
+async def once(client: Any, name: str) -> None:
+    async with tasks.RedisLock(f"{name}:once", client=client):
+        pass
+
+
+async def others(client: Any, name: str, ended: asyncio.Event) -> None:
     """Keep an exchange under way."""
-    for number in range(3):
-        async with tasks.RedisLock(f"{name}:{number}:of-others", client=client):
+    while not ended.is_set():
+        async with tasks.RedisLock(f"{name}:of-others", client=client):
             pass
 
 
-async def acquire_beside_others(
-    server: Any, name: str, acquire: Acquire, interruption: Interruption
+async def use_beside_others(
+    server: Any, name: str, use: Use, interruption: Interruption
 ) -> type[BaseException] | None:
-    """Acquire with an interruption; the class of the exception that it has raised."""
+    """Use a lock with an interruption; the class of the exception that it has raised."""
     async with aioredis.Redis.from_url(server.url) as client:
-        await block(client, f"{name}:first")
-        work = [asyncio.create_task(others(client, f"{name}:{number}")) for number in range(3)]
-        await asyncio.sleep(0)
-        outcome = await asyncio.create_task(interrupted(client, name, acquire, interruption))
-        await asyncio.gather(*work)
+        async with tasks.RedisLock(f"{name}:first", client=client):
+            pass
+        ended = asyncio.Event()
+        other = asyncio.create_task(others(client, name, ended))
+        outcome = await asyncio.create_task(outcome_of(use(client, name, interruption)))
+        ended.set()
+        await other
         return outcome
 
 
-async def interrupted(
-    client: Any, name: str, acquire: Acquire, interruption: Interruption
-) -> type[BaseException] | None:
+async def outcome_of(work: Awaitable[None]) -> type[BaseException] | None:
     # The event loop would end with an exception that no task catches.
     try:
-        with interruption:
-            await acquire(client, name)
+        await work
     except Interrupted as error:
         return type(error)
     return None
 
 
-@pytest.mark.parametrize("acquire", [block, several, fenced, queue, function, decorated])
-def test_interrupted_acquisition_beside_others_leaves_no_key(
-    server: Any, direct: Any, name: str, acquire: Acquire
+@pytest.mark.parametrize("use", [block, several, fenced, queue, function, decorated, release])
+def test_interrupted_request_beside_others_leaves_no_key_and_reports_no_loss(
+    server: Any, direct: Any, name: str, use: Use
 ) -> None:
+    losses.clear()
+
     def work(interruption: Interruption) -> None:
         of_task = InterruptionOfTask(interruption.left)
-        outcome = asyncio.run(acquire_beside_others(server, name, acquire, of_task))
+        outcome = asyncio.run(use_beside_others(server, name, use, of_task))
         interruption.left, interruption.location = of_task.left, of_task.location
         held = direct.exists(f"sys:lock:{name}", f"sys:lock:{name}:other")
         assert not held, of_task.location
+        assert not losses, of_task.location
         if outcome is not None:
             raise outcome
 

@@ -132,7 +132,9 @@ class SimulatedPort:
     async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         return self.exchange(command, until, sending)
 
-    def withdraw(self, identifier: str, error: BaseException) -> None:
+    def withdraw(
+        self, identifier: str, error: BaseException, sending: Sending | None = None
+    ) -> None:
         """Nothing is queued."""
 
     def late_reply(self, sending: Sending) -> None:

@@ -221,12 +221,13 @@ class RequestBatcher(WatchedSender):
             self._send_if_idle(transport)
         return reply
 
-    def withdraw(self, identifier: str) -> None:
-        """Cancel the queued requests that start an acquisition with this identifier."""
+    def withdraw(self, identifier: str, sending: Sending | None) -> None:
+        """Cancel the queued requests that ``Port.withdraw`` names."""
         for queue in self._pending.queues():
             for request in list(queue):
                 command = request.command
-                if starts_acquisition(command) and identifier in command:
+                is_release = sending is not None and request.sending is sending
+                if is_release or (starts_acquisition(command) and identifier in command):
                     request.reply.cancel()
 
     def _check_later(self, transport: Transport, request: Request, seconds: float) -> None:

@@ -204,7 +204,9 @@ class FakeAsyncioPort(AsyncioPort):
         found: list[Any] = await self.send(TOGETHER, *commands, until=until, sending=sending)
         return found
 
-    def withdraw(self, identifier: str, error: BaseException) -> None:
+    def withdraw(
+        self, identifier: str, error: BaseException, sending: Sending | None = None
+    ) -> None:
         """Nothing is queued."""
 
     def late_reply(self, sending: Sending) -> None:
