@@ -33,13 +33,17 @@ class _Collection:
 _Collection.stop = vars(_Collection)["__dict__"]  # type: ignore[attr-defined]
 _collection = _Collection()
 #: As ``_collection``, for the thread that collects. Written by the garbage collector.
-_of_thread = local()
+_of_thread: Any = local()
 
 #: The contexts before finalizers changed them, by the number of collections by then.
 #: Used by any thread.
 _kept: dict[int, Context] = {}
 
 if sys.implementation.name == "cpython" and sys.version_info < (3, 12):
+    # The class of ``threading`` may be that of greenlets.
+    for kind in object.__subclasses__():
+        if (kind.__module__, kind.__name__) == ("_thread", "_local"):
+            _of_thread = kind()
     # Not in Python code: an exception of a signal handler would be ignored there.
     gc.callbacks += [partial(setattr, _collection), partial(setattr, _of_thread)]
 

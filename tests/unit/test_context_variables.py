@@ -58,3 +58,23 @@ def test_finalizers_may_set_context_variables(action: str, rounds: int) -> None:
     )
 
     assert (ended.returncode, ended.stdout) == (0, "survived\n"), ended.stderr
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_program_of_greenlets_ends_without_messages(library: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is in the extra test")
+    patched = {
+        "gevent": "from gevent import monkey; monkey.patch_all()",
+        "eventlet": "import eventlet; eventlet.monkey_patch()",
+    }
+    program = f"{patched[library]}; import redis_lock_decorators; print('end')"
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")
