@@ -199,34 +199,39 @@ def test_cancellation_raised_by_the_handler_of_a_loss_is_by_the_loss(is_bare: bo
     assert is_from_loss(asyncio.run(test()))
 
 
-async def fail_in_group() -> None:
+async def failing_group() -> None:
     """Leave a count in ``Task.cancelling()`` before Python 3.13."""
 
     async def fail() -> None:
         raise KeyError
 
+    async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
+        group.create_task(fail())
+        group.create_task(asyncio.sleep(60))
+
+
+async def fail_in_group() -> None:
     with contextlib.suppress(Exception):
-        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
-            group.create_task(fail())
-            group.create_task(asyncio.sleep(60))
+        await failing_group()
+
+
+async def be_cancelled() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_soon(task.cancel)
+    await asyncio.sleep(60)
 
 
 async def swallow_cancellation() -> None:
     """As programs did before there was ``Task.uncancel``."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().call_soon(task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(60)
+        await be_cancelled()
 
 
 async def handle_cancellation() -> None:
     """Clean up after a cancellation by other code, until the loss."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().call_soon(task.cancel)
     try:
-        await asyncio.sleep(60)
+        await be_cancelled()
     finally:
         await asyncio.sleep(60)
 
@@ -240,25 +245,16 @@ async def handle_cancellation_and_error() -> None:
 
 
 async def handle_cancellation_by(error: type[Exception]) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().call_soon(task.cancel)
     try:
-        await asyncio.sleep(60)
+        await be_cancelled()
     finally:
         raise error
 
 
 async def clean_up_after_group() -> None:
     """Handle the error of a ``TaskGroup``, until the loss."""
-
-    async def fail() -> None:
-        raise KeyError
-
     try:
-        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]
-            group.create_task(fail())
-            group.create_task(asyncio.sleep(60))
+        await failing_group()
     finally:
         await asyncio.sleep(60)
 
