@@ -125,8 +125,7 @@ async def _set(port: Port, claim: Claim, until: float) -> bool:
     try:
         done = await port.send(*command, until=until)
     except BaseException as error:
-        if not port.is_outcome(error):
-            port.withdraw(claim.identifier, error)
+        port.withdraw(claim.identifier, error)
         raise
     if not done and claim.unique:
         # If the reply of a first SET was lost, the client's second one finds its own key.

@@ -119,8 +119,8 @@ class Port(Protocol):
     ) -> None:
         """Send no queued request that has ``sending``, or acquires with this identifier.
 
-        Called after ``error`` from outside has interrupted its caller. What then releases the lock
-        would be sent before the acquisition; a release is repeated.
+        Does nothing if ``error`` is how the request ended: otherwise it has interrupted the caller.
+        What then releases the lock would be sent before the acquisition; a release is repeated.
         """
 
     def late_reply(self, sending: Sending) -> LateReply | None:

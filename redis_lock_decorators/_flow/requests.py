@@ -142,8 +142,7 @@ async def ask(
     except BaseException as error:
         if not port.was_sent(error):
             claim.has_asked = had_asked
-        if not port.is_outcome(error):
-            port.withdraw(claim.identifier, error, sending)
+        port.withdraw(claim.identifier, error, sending)
         if isinstance(error, Exception):
             refuse_fork(claim)  # a signal handler may have forked meanwhile
             if port.lacks(error) == "string":

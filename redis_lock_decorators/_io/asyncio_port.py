@@ -117,8 +117,8 @@ class AsyncioPort(BasePort):
     def withdraw(
         self, identifier: str, error: BaseException, sending: Sending | None = None
     ) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            return  # by the cancellation of the future of its reply
+        if isinstance(error, asyncio.CancelledError) or self.is_outcome(error):
+            return  # a cancellation has cancelled the future of its reply
         if is_running_here(self.loop):
             for batcher in self._batcher.all():
                 batcher.withdraw(identifier, sending)
