@@ -32,26 +32,19 @@ class BlockTask:
         is_due: the task is to be cancelled, as its lease is lost.
         _is_cancelled: ``task.cancel()`` was called.
         _cancels: ``task.cancelling()`` on entering the block.
-        _earlier_cancels: the same just before that call. It counts cancellations that the block has
-            handled too, as of a ``TaskGroup`` that failed in it.
-        _was_cancelled: another cancellation was under way then.
+        _earlier_cancels: the same just before that call, unless another cancellation was under way
+            then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
     """
 
-    __slots__ = (
-        "_cancels",
-        "_earlier_cancels",
-        "_is_cancelled",
-        "_task",
-        "_was_cancelled",
-        "is_due",
-    )
+    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
-        self.is_due = self._is_cancelled = self._was_cancelled = False
-        self._cancels = self._earlier_cancels = 0
+        self.is_due = self._is_cancelled = False
+        self._cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
+        self._earlier_cancels = self._cancels
 
     @property
     def has_ended(self) -> bool:
@@ -87,9 +80,8 @@ class BlockTask:
         if is_in_step(task):
             LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
         else:
-            if sys.version_info >= (3, 11):
+            if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
                 self._earlier_cancels = task.cancelling()
-                self._was_cancelled = _is_being_cancelled(task)
             self._is_cancelled = task.cancel(LOST) is not False
 
     def uncancel(self, error: object) -> bool:
@@ -106,9 +98,7 @@ class BlockTask:
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()
             ours = cancels <= self._cancels or (
-                cancels <= self._earlier_cancels
-                and not self._was_cancelled
-                and not _handles_other(error)
+                cancels <= self._earlier_cancels and not _handles_other(error)
             )
         else:
             ours = is_closing or is_from_loss(error)

@@ -239,16 +239,12 @@ async def handle_cancellation() -> None:
 async def handle_cancellation_and_error() -> None:
     """Clean up after an error of a clean-up, until the loss."""
     try:
-        await handle_cancellation_by(KeyError)
+        try:
+            await be_cancelled()
+        finally:
+            raise KeyError
     finally:
         await asyncio.sleep(60)
-
-
-async def handle_cancellation_by(error: type[Exception]) -> None:
-    try:
-        await be_cancelled()
-    finally:
-        raise error
 
 
 async def clean_up_after_group() -> None:
