@@ -88,7 +88,8 @@ async def acquire(
     try:
         if strategy == "cohort" and queues and not claim.is_special():
             compete = partial(_compete, port, claim, stop, delta, strategy, queues)
-            refusal = await acquire_in_cohort(port, claim, compete, stop)
+            try_last = partial(_try_last, port, claim, stop)
+            refusal = await acquire_in_cohort(port, claim, compete, try_last, stop)
         else:
             refusal = await _compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:
@@ -214,6 +215,12 @@ async def _compete(
         return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
         port.arrivals.leave(key, claim)
+
+
+async def _try_last(port: Port, claim: Claim, stop: float) -> Refusal | None:
+    if not claim.identifier:
+        claim.replace_identifier()
+    return await persist(port, partial(try_once, port, claim, stop=stop), stop)
 
 
 def _pauses(port: Port, strategy: WaitStrategy, delta: float) -> Iterator[float]:

@@ -60,9 +60,23 @@ class Cohort:
         """Whether it has neither a leader nor waiters."""
         return not self._leader and not self._waiting
 
+    def is_held(self, now: float) -> bool:
+        """Whether one of its waiters holds the lock, or was handed it."""
+        holder = self.holder
+        if holder is None:
+            return False
+        waiter = holder.cohort_waiter  # read first: its claim takes the handover over from there
+        if holder.is_live(now):
+            return holder.has_lease()  # without one it is not renewed, so no loss is noticed
+        return (
+            waiter is not None
+            and (handover := waiter.handover) is not None
+            and now < handover.deadline
+        )
+
     def lead(self, waiter: CohortWaiter, now: float) -> bool:
         """Become the leader, if there is none, no holder, and the waiter is the first."""
-        if self._is_held(now) or self._is_led(now) or self.first(now) is not waiter:
+        if self.is_held(now) or self._is_led(now) or self.first(now) is not waiter:
             return False
         return self._leader.setdefault(LEADER, waiter) is waiter
 
@@ -75,7 +89,7 @@ class Cohort:
 
     def wake_next(self, now: float) -> None:
         """Wake the first waiter, if it is to lead."""
-        if self._is_held(now) or self._is_led(now):
+        if self.is_held(now) or self._is_led(now):
             return
         self.wake_silent(now)
         first = self.first(now)
@@ -169,19 +183,6 @@ class Cohort:
         """Remove the leader, if it is this one. Should two lead for a while, Redis decides."""
         if self._leader.get(LEADER) is leader:
             self._leader.pop(LEADER, None)
-
-    def _is_held(self, now: float) -> bool:
-        holder = self.holder
-        if holder is None:
-            return False
-        waiter = holder.cohort_waiter  # read first: its claim takes the handover over from there
-        if holder.is_live(now):
-            return holder.has_lease()  # without one it is not renewed, so no loss is noticed
-        return (
-            waiter is not None
-            and (handover := waiter.handover) is not None
-            and now < handover.deadline
-        )
 
 
 def hand_off(port: Port, claim: Claim) -> bool:

@@ -12,6 +12,9 @@ from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
+#: Ask Redis for the lock; None: it is held.
+Compete = Callable[[], Awaitable[Refusal | None]]
+
 #: Seconds between two checks of a waiter near the head whether it is to lead.
 RECHECK = 0.25
 #: Seconds between two checks of the others at most. Shorter than the silence after which a waiter
@@ -22,11 +25,14 @@ LONGEST_RECHECK = 2.0
 async def acquire(
     port: QueuePort,
     claim: Claim,
-    compete: Callable[[], Awaitable[Refusal | None]],
+    compete: Compete,
+    try_last: Compete,
     stop: float,
 ) -> Refusal | None:
     """Wait until ``stop`` to be handed the lock, or lead and ``compete`` for it.
 
+    A waiter that does neither asks Redis by ``try_last``, unless this process holds the lock: it
+    does not know whether the leader was refused, or got no reply.
     Returns the refusal, or None: the lock is held.
     """
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
@@ -35,7 +41,7 @@ async def acquire(
         return await compete()
     claim.disposal = Disposal()
     while True:
-        refusal = await _wait(port, claim, cohort, compete, stop)
+        refusal = await _wait(port, claim, cohort, compete, try_last, stop)
         if refusal is not None or port.now() < claim.deadline:
             return refusal
         claim.replace_identifier()  # it was handed the lock, but woke after the lease had expired
@@ -45,7 +51,8 @@ async def _wait(
     port: QueuePort,
     claim: Claim,
     cohort: Cohort,
-    compete: Callable[[], Awaitable[Refusal | None]],
+    compete: Compete,
+    try_last: Compete,
     stop: float,
 ) -> Refusal | None:
     waiter = claim.cohort_waiter = CohortWaiter(claim, port.wakeup())
@@ -55,16 +62,16 @@ async def _wait(
         while waiter.handover is None:
             now = waiter.acted = port.now()
             cohort.add(waiter)
-            if cohort.lead(waiter, now):
+            left, leads = stop - now, cohort.lead(waiter, now)
+            if leads or left <= 0:
                 if not cohort.withdraw(waiter):
                     continue
-                refusal = await compete()
+                if not leads and cohort.is_held(now):
+                    return Refusal(None)
+                refusal = await (compete() if leads else try_last())
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
                 return refusal
-            left = stop - now
-            if left <= 0 and cohort.withdraw(waiter):
-                return Refusal(None)
             if cohort.holder is not None:
                 refuse_interrupted(port, claim, cohort.holder.identifier)
             pause = RECHECK if cohort.is_near(waiter) else min(2 * pause, LONGEST_RECHECK)
