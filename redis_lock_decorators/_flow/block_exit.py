@@ -6,7 +6,7 @@ from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import reported_loss, why_expired, why_refused
+from redis_lock_decorators._flow.losses import reported_loss, why_refused
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import Notify, end, release
 from redis_lock_decorators._flow.requests import Refusal, is_unknown
@@ -39,19 +39,16 @@ async def leave(
         LockLostError: the block succeeded, but its lease had ended.
     """
     # ``asyncio/lease.py`` repeats these lines, as another coroutine would cost each block time.
-    was_lost = claim.is_lost(port.now())
     try:
         await release(port, claim, method, notify)
     except Exception as error:
-        if not await report_failure(port, claim, error, was_lost, failed):
+        if not await report_failure(port, claim, error, failed):
             raise
     if not failed and claim.lost_reason is not None:
         raise reported_loss(claim)  # other code, such as ``on_lost``, has released it before
 
 
-async def report_failure(
-    port: Port, claim: Claim, error: Exception, was_lost: bool, failed: bool
-) -> bool:
+async def report_failure(port: Port, claim: Claim, error: Exception, failed: bool) -> bool:
     """Report the error of a release; return whether that is done, so that none is raised.
 
     Raises:
@@ -63,7 +60,7 @@ async def report_failure(
         if failed:
             log.warning("%s", error)
         return failed
-    why = why_expired(claim) if was_lost else await _why_lost(port, claim, error)
+    why = await _why_lost(port, claim, error)
     if claim.observer is not None and why is None:
         claim.observer.ended(claim, port.now(), type(error).__name__)
     claim.lost_reason = claim.lost_reason or why

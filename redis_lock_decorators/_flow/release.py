@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.late_outcomes import (
     warn_unknown,
 )
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import found_instead, lost, reported_loss
+from redis_lock_decorators._flow.losses import expired, found_instead, lost, reported_loss
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
 from redis_lock_decorators._flow.release_flow import wait_for_other
@@ -41,7 +41,8 @@ async def release(
     ``notify`` is called after a separate task has completed the release: the caller may be gone.
 
     Raises:
-        LockLostError: the lease had ended before, so another client may have been inside.
+        LockLostError: the lease had ended before, so another client may have been inside; also if
+            the server cannot be reached to clean up.
         LockNotOwnedError: the claim belongs to the process that this one was forked from.
     """
     if claim.state is ENDED:
@@ -85,6 +86,9 @@ async def release(
         except BaseException as error:
             if not port.is_outcome(error):
                 await _release_after_interrupt(port, claim, method, notify)
+            elif claim.unique and claim.is_lost(began):
+                end(port, claim)
+                raise expired(port, claim) from error
             add_note(port, claim, error, "released", began)
             raise
         if refusal is not None or claim.lost_reason is not None:

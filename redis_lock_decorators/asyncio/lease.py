@@ -145,11 +145,10 @@ class Lease(LeaseBase):
             ):
                 return await self._release_in_background()
             port, claim = self._port, self._claim
-            was_lost = claim.is_lost(port.now())
             try:  # the body of ``leave``: a call would cost each block another coroutine
                 await release(port, claim, method, self._notify_lost)
             except Exception as failure:
-                if not await report_failure(port, claim, failure, was_lost, failed):
+                if not await report_failure(port, claim, failure, failed):
                     raise
             if not failed and claim.lost_reason is not None:
                 raise reported_loss(claim)

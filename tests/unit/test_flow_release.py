@@ -10,6 +10,7 @@ from support.faults import (
     delivered,
     mismatched,
     raising,
+    refused,
     reply_lost,
     request_lost,
     resent,
@@ -243,6 +244,25 @@ def test_release_of_an_expired_lease_does_not_touch_the_next_one() -> None:
 
     assert port.held == {KEY: successor}
     assert port.server.value(KEY) == successor.identifier
+
+
+@every_method
+@pytest.mark.parametrize("why", ["", "somebody deleted it"])
+def test_lost_lease_is_lost_also_if_its_server_cannot_be_reached(
+    method: ReleaseMethod, why: str
+) -> None:
+    port = new_port()
+    claim = acquired(port, "a", expire=3)
+    claim.lost_reason = why or None
+    port.clock.advance(0 if why else 4)
+    port.usual = refused
+
+    with pytest.raises(LockLostError, match=why or "its time ran out") as caught:
+        run(release(port, claim, method))
+
+    assert isinstance(caught.value.__cause__, Disconnected)
+    assert claim.state is ENDED
+    assert port.held == {}
 
 
 def test_reported_loss_is_raised_again_whatever_the_release_finds() -> None:
