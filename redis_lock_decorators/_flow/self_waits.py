@@ -33,25 +33,28 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
             )
 
 
-def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> None:
+def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> list[Claim]:
     """Refuse to wait for a ``holder`` that is being acquired or released on this same stack.
 
     A signal handler or finalizer runs on the thread that it interrupts. If that is acquiring or
     releasing the lock, it cannot read the reply before the handler returns.
+    Returns the claims of interrupted code, which do not hold the lock.
 
     Raises:
         LockError: the interrupted code holds the lock by this identifier.
     """
     if holder is None:
-        return
-    for other in port.interrupted():
-        if other is not claim and _identifier(other) == holder:
+        return []
+    others = [other for other in port.interrupted() if other is not claim]
+    for other in others:
+        if _identifier(other) == holder:
             raise LockError(
                 f"lock {claim.lock_name!r:.80} is held by this same thread, which is acquiring or "
                 "releasing it: a signal handler or finalizer that interrupts it would wait for "
                 "itself; try the lock once there (acquire_time=0), or do the work later",
                 claim.lock_name,
             )
+    return others
 
 
 def _is_inside(claim: Claim, other: Claim) -> bool:

@@ -99,6 +99,28 @@ def test_handler_fails_during_the_release_of_a_handed_off_lock(at, server, name,
     assert found == []
 
 
+@pytest.mark.parametrize("wait", ["queue", "cohort"])
+def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(server, name, wait):
+    client, order = server.client(), []
+    lock = RedisLock(name, client=client, wait=wait, acquire_time=PATIENCE)
+    other = RedisLock(name, client=server.client()).acquire()
+
+    def handler(*_):
+        threading.Timer(0.3, other.release).start()
+        with RedisLock(name, client=client, wait=wait, acquire_time=1.5):  # shorter than a grant
+            order.append("handler")
+
+    plain = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with lock:
+            order.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+
+    assert order == ["handler", "waiter"]
+
+
 def test_signals_do_not_prolong_the_wait_for_a_silent_server(server, name):
     with LocalServer() as silent:
         client = silent.client(socket_timeout=1)

@@ -65,6 +65,14 @@ async def leave_former(port: Port, key: bytes, entry: str) -> None:
     await port.shield(partial(tidy, port, partial(cancel, port, claim, entry), until))
 
 
+async def remove(port: Port, key: bytes, entry: str, until: float) -> None:
+    """Remove an entry from the queue; a lock that was granted to it remains granted.
+
+    The request has an identifier of its own, so that a late copy of it releases nothing.
+    """
+    await cancel(port, claim_on(key, 1.0), entry, until)
+
+
 async def release_abandoned(port: Port, entry: AbandonedEntry, until: float) -> None:
     """Release a lock that was granted to an abandoned entry."""
     claim = claim_on(entry.key, 1.0, entry.identifier)

@@ -175,7 +175,8 @@ class _QueueWait(ClaimEntry):
         if refusal is not None:
             waiter.is_queued = True
             self.subscriber.schedule_recheck(waiter.key, refusal, claim.grant_ms / 1000)
-            refuse_interrupted(port, claim, refusal.holder)
+            for other in refuse_interrupted(port, claim, refusal.holder):
+                await self._suspend(other)
             return refusal
         self.is_confirmed = True
         if is_new and tries == 1 and port.arrivals.is_alone(self._key, claim):
@@ -185,6 +186,17 @@ class _QueueWait(ClaimEntry):
             if port.now() < claim.deadline:
                 return None
         return await persist(port, self._attempt, self._stop)
+
+    async def _suspend(self, other: Claim) -> None:
+        """Take the queue entry of code that this code interrupts, so that it is granted no lock.
+
+        It could not act on the grant before this code returns. Then it joins the queue again.
+        """
+        entry = other.queue_entry
+        if entry is not None and other.keys == self._claim.keys:
+            remove = partial(entry_requests.remove, self._port, self._key, entry)
+            await persist(self._port, remove, self._stop)
+            self.subscriber.send_back(other.identifier)
 
 
 def _allow_for(claim: Claim, round_trip: float) -> None:
