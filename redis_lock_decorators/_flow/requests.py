@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import six
@@ -48,14 +48,17 @@ OF_KEY = "the key of lock "
 
 
 class OtherData(LockNameError):
-    """The key of a lock has data of another type."""
+    """The key of a lock, or a companion key, has data of another type."""
 
-    def __init__(self, lock_name: str, error: object = "") -> None:
+    def __init__(self, lock_name: str, error: object = "", keys: Sequence[bytes] = ()) -> None:
         if not error and lock_name.startswith(OF_KEY):  # recreated from its message
             super().__init__(lock_name)
             return
+        companions = ", ".join(keys_rules.companion_endings(keys))
+        others = f" (or a companion key, by its ending: {companions})" if companions else ""
         sentence = (
-            f"{OF_KEY}{shown(lock_name)} holds other data, no lock: choose another name or prefix"
+            f"{OF_KEY}{shown(lock_name)}{others} holds other data, no lock: "
+            "choose another name or prefix"
         )
         super().__init__(f"{sentence} ({safe_text(error)})" if error else sentence, lock_name)
 
@@ -146,7 +149,7 @@ async def ask(
         if isinstance(error, Exception):
             refuse_fork(claim)  # a signal handler may have forked meanwhile
             if port.lacks(error) == "string":
-                raise OtherData(claim.lock_name, error) from error
+                raise OtherData(claim.lock_name, error, keys) from error
         elif sending is not None and (reply := port.late_reply(sending)) is not None:
             claim.late_reply = reply, mark, read
         raise

@@ -137,6 +137,11 @@ def slot_of(key: bytes) -> int:
     return binascii.crc_hqx(_hashed(key), 0) % SLOTS
 
 
+def companion_endings(keys: Iterable[bytes]) -> list[str]:
+    """The endings of those of these keys that are companion keys, such as ``~:queue``."""
+    return [found[0].decode() for key in keys if (found := COMPANION.search(key))]
+
+
 def companion(key: bytes, kind: bytes) -> bytes:
     """Return the companion key of a lock: it begins with the lock's key and is in its slot.
 

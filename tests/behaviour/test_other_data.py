@@ -8,6 +8,7 @@ from support.leftovers import until
 from support.queues import queued
 
 from redis_lock_decorators import LockError, LockLostError, LockNameError, LockNotOwnedError
+from redis_lock_decorators._rules.keys import companion
 
 SAID = "holds other data"
 
@@ -99,3 +100,15 @@ async def test_empty_value_is_a_lock_of_an_unknown_holder(front, client, conn, n
     assert await do(lock.owner()) == ""
     assert await do(lock.force_release())
     assert not client.exists(f"sys:lock:{name}")
+
+
+async def test_error_says_which_companion_key_may_hold_other_data(front, client, conn, name):
+    queue = companion(f"sys:lock:{name}".encode(), b"queue")
+    client.set(queue, "other data")
+    lease = await do(front.package.RedisLock(name, client=conn, wait="poll").acquire())
+
+    with pytest.raises(LockNameError, match="companion key, by its ending: ~:queue"):
+        await do(front.package.RedisLock(name, client=conn, acquire_time=5).acquire())
+
+    await do(lease.release())
+    client.delete(queue)
