@@ -14,11 +14,16 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
+from redis_lock_decorators.asyncio._wait_for import waited_for
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
 #: Seconds between two checks whether a task has ended the step inside which the event loop runs.
 STEP_CHECK = 0.02
+#: ``asyncio.wait_for`` swallows a cancellation if what it waits for is done.
+SWALLOWS = sys.version_info < (3, 12)
+#: Iterations of the event loop after which it no longer matters whether it is done.
+MOST_POSTPONED = 10
 #: The instruction of a ``raise`` statement.
 RAISE = opmap["RAISE_VARARGS"]
 #: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.
@@ -34,14 +39,15 @@ class BlockTask:
         _cancels: ``task.cancelling()`` on entering the block.
         _earlier_cancels: the same just before that call, unless another cancellation was under way
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
+        _postponed: how often that call was postponed, as the cancellation would be swallowed.
     """
 
-    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
+    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_postponed", "_task", "is_due")
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
         self.is_due = self._is_cancelled = False
-        self._cancels = 0
+        self._cancels = self._postponed = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
         self._earlier_cancels = self._cancels
@@ -79,10 +85,17 @@ class BlockTask:
             return
         if is_in_step(task):
             LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
-        else:
-            if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
-                self._earlier_cancels = task.cancelling()
-            self._is_cancelled = task.cancel(LOST) is not False
+            return
+        awaited = waited_for(task) if SWALLOWS else []
+        if any(future.done() for future in awaited) and self._postponed < MOST_POSTPONED:
+            self._postponed += 1  # it would be swallowed
+            LoopTimer(self._cancel).set(monotonic())
+            return
+        if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
+            self._earlier_cancels = task.cancelling()
+        self._is_cancelled = task.cancel(LOST) is not False
+        for future in awaited:
+            future.cancel(LOST)  # otherwise it may be done before the task is resumed
 
     def uncancel(self, error: object) -> bool:
         """Take the cancellation back; return whether ``error`` is it, or is due to it.
