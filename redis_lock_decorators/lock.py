@@ -144,7 +144,14 @@ class Lock(RedisPyLockBase[BlockingClient]):
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        self._release(self.local._slot().hold)
+        hold = None
+        try:
+            hold = self.local._slot().hold
+            self._release(hold)
+        except BaseException as error:
+            if not is_outcome(error):  # complete the release, as at the end of a block
+                self._abandon(hold or self.local._slot().hold)
+            raise
 
     def _release(self, hold: TokenHold | None) -> None:
         if hold is None or hold.is_gone:
@@ -209,8 +216,12 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 releases.call(partial(self._undo, hold.claim))
             else:
                 self._undo(hold.claim)
-        except EXHAUSTED:
+        except (
+            BaseException
+        ) as error:  # a second one from outside, or stack or memory do not suffice
             releases.call(partial(self._undo, hold.claim))
+            if not isinstance(error, EXHAUSTED):
+                raise
 
     def _abandon_in_background(self, hold: TokenHold) -> None:
         if not hold.is_gone:

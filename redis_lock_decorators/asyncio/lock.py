@@ -181,8 +181,9 @@ class Lock(RedisPyLockBase[AsyncClient]):
         try:
             hold.stop_renewal()
             await self._send_release(hold)
-        except EXHAUSTED:
-            await self._abandon(hold)
+        except BaseException as error:
+            if isinstance(error, EXHAUSTED) or not is_outcome(error):
+                await self._abandon(hold)
             raise
 
     async def _release_in_background(self, hold: TokenHold | None) -> None:
@@ -214,9 +215,11 @@ class Lock(RedisPyLockBase[AsyncClient]):
             hold.forget()
             if hold.claim.state is not ENDED:
                 await undo(port, hold.claim)
-        except EXHAUSTED:
+        except Exception as error:  # a second one from outside; not a cancellation
             unreleased.append((port.loop, partial(self._undo, hold)))
             release_soon(port.loop)
+            if not isinstance(error, EXHAUSTED):
+                raise
 
     def _abandon_in_background(self, hold: TokenHold) -> None:
         if hold.port is not None and not hold.is_gone and hold.claim.state is not ENDED:

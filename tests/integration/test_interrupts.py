@@ -6,11 +6,19 @@ import asyncio
 
 import pytest
 import redis.asyncio as aioredis
-from support.interruptions import RAISED, Interruption, interrupt_every_line, raise_by_turns
+from support.interruptions import (
+    RAISED,
+    Interrupted,
+    Interruption,
+    interrupt_every_line,
+    raise_by_turns,
+)
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
 from redis_lock_decorators import asyncio as async_locks
+from redis_lock_decorators.compat.python_redis_lock import Lock as PythonRedisLock
+from redis_lock_decorators.lock import Lock as RedisPyLock
 
 # A coroutine that is interrupted before its first step is never awaited.
 pytestmark = [
@@ -24,6 +32,7 @@ pytestmark = [
 def kind(request, monkeypatch):
     """The class of the exception that is raised."""
     raise_by_turns(monkeypatch, request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -59,6 +68,39 @@ def test_interrupted_acquire_leaves_no_key(client, name):
         lease.release()
 
     assert interrupt_every_line(work) > 30
+
+
+def test_interrupted_block_of_redispys_lock_leaves_no_key(client, name):
+    def work(interruption):
+        try:
+            with interruption, RedisPyLock(client, name):
+                pass
+        finally:
+            assert not client.exists(name), interruption.location
+
+    assert interrupt_every_line(work) > 50
+
+
+@pytest.mark.parametrize("make", [RedisPyLock, PythonRedisLock])
+def test_interrupted_release_of_a_replacement_leaves_no_key(client, name, make, kind):
+    if make is PythonRedisLock and kind is not Interrupted:
+        pytest.skip("it reports errors of requests as its own")
+
+    def work(interruption):
+        lock = make(client, name)
+        lock.acquire()
+        try:
+            with interruption:
+                lock.release()
+        finally:
+            if lock.locked():
+                kept.append(interruption.location)
+                lock.release()
+
+    kept = []
+    assert interrupt_every_line(work) > 25
+    entry = 1 if make is RedisPyLock else 13  # lines before its first ``try``, and in calls there
+    assert len(kept) <= entry, kept
 
 
 def test_interrupted_block_of_a_lease_leaves_no_key(client, name):

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.faults import (
-    paused,
-)
+from support.faults import Request, delivered, paused
 from support.renewers import (
     HOUR,
     assert_reported_once_at_its_deadline,
@@ -75,6 +73,26 @@ def test_lease_that_was_garbage_collected_is_not_renewed(
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
     (message,) = [record.getMessage() for record in caplog.records]
     assert "lock 'a' was garbage-collected without a release" in message
+
+
+def test_lease_that_is_garbage_collected_during_a_renewal_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def drop(request: Request) -> Any:
+        leases.clear()
+        gc.collect()
+        return delivered(request)
+
+    lease_loop, port = new_lease_loop()
+    leases = [HeldLease(port, "a", expire=30)]
+    port.clock.advance(1)
+    port.usual = drop
+
+    port.clock.advance(31)
+
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "lock 'a' was garbage-collected without a release" in message
+    assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
 def test_lease_that_is_tracked_again_during_its_check_gives_no_warning(

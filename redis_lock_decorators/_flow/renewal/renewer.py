@@ -160,8 +160,9 @@ class Renewer(LeaseSchedule):
                 tracked.batch = None
                 if not tracked.is_over() and not tracked.notify_attempts:
                     self._conclude(tracked, renewal, outcome, sent)
-            if tracked.is_over():
-                self._unschedule(tracked)
+                if tracked.is_over():  # it may have been dropped during the renewal
+                    warn_if_dropped(tracked, self._lease_loop.now())
+                    self._unschedule(tracked)
         self._notify_holders()
 
     def _conclude(

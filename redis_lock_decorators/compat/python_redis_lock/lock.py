@@ -9,6 +9,7 @@ from redis_lock_decorators import LockNotOwnedError
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.redispy_adjust import NoExpiryError
 from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -115,7 +116,10 @@ class Lock:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self.release()
-        except Exception as failure:
+        except BaseException as failure:
+            if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
+                self._lock._abandon(self._lock.local._slot().hold)  # as by KeyboardInterrupt
+                raise
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
