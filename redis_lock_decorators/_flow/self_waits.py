@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators.errors import LockError
@@ -37,7 +39,8 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> list[Cla
     """Refuse to wait for a ``holder`` that is being acquired or released on this same stack.
 
     A signal handler or finalizer runs on the thread that it interrupts. If that is acquiring or
-    releasing the lock, it cannot read the reply before the handler returns.
+    releasing the lock, it cannot read the reply before the handler returns. If it waits for it in a
+    cohort, it is handed nothing until then.
     Returns the claims of interrupted code, which do not hold the lock.
 
     Raises:
@@ -54,6 +57,8 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> list[Cla
                 "itself; try the lock once there (acquire_time=0), or do the work later",
                 claim.lock_name,
             )
+        if other.cohort_waiter is not None and other.keys == claim.keys:
+            other.cohort_waiter.note_progress(-math.inf)
     return others
 
 

@@ -121,6 +121,38 @@ def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(server, name
     assert order == ["handler", "waiter"]
 
 
+@pytest.mark.parametrize(
+    "options", [{"wait": "queue"}, {"wait": "poll"}, {"wait": "cohort", "expire": 20}]
+)
+def test_lock_is_not_handed_to_a_waiter_that_a_waiting_handler_interrupts(server, name, options):
+    client, order, held, ended = server.client(), [], threading.Event(), threading.Event()
+    lock = RedisLock(name, client=client, wait="cohort", acquire_time=PATIENCE, expire=30)
+
+    def hold():
+        with lock:
+            held.set()
+            ended.wait(PATIENCE)
+
+    def handler(*_):
+        threading.Timer(0.05, ended.set).start()
+        with RedisLock(name, client=client, **{"acquire_time": 3, **options}):
+            order.append("handler")
+
+    plain = signal.signal(signal.SIGALRM, handler)
+    other = threading.Thread(target=hold)
+    other.start()
+    try:
+        held.wait(PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)  # it may be handed off for 0.25 s
+        with lock:
+            order.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+        other.join()
+
+    assert order == ["handler", "waiter"]
+
+
 def test_signals_do_not_prolong_the_wait_for_a_silent_server(server, name):
     with LocalServer() as silent:
         client = silent.client(socket_timeout=1)

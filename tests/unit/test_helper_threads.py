@@ -216,6 +216,19 @@ def test_start_that_is_interrupted_at_any_line_leaves_one_thread(linger: float) 
     assert interrupt_every_line(work) > 10
 
 
+def test_queued_call_is_made_though_the_start_of_its_thread_is_interrupted() -> None:
+    def work(interruption: Interruption) -> None:
+        helper_threads, called = HelperThreads("test", 1), threading.Event()
+        try:
+            with interruption:
+                helper_threads.call(called.set)
+        finally:
+            is_queued = len(helper_threads) or called.is_set()
+            assert called.wait(PATIENCE if is_queued else 0) == bool(is_queued)
+
+    assert interrupt_every_line(work) > 10
+
+
 def test_thread_that_ends_without_notice_is_replaced() -> None:
     """A signal handler may raise an exception in a greenlet that ends."""
     helper_threads = HelperThreads("test", 1)

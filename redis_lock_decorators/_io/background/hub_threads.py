@@ -52,12 +52,16 @@ class HubThreads:
 
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append((function, monotonic()))
-        if self._linger and len(self._alive()) >= self._most:
-            return  # the thread is working or lingers: it checks for calls after it is free again
-        worker = running_worker()
-        # A finalizer may interrupt the start of a thread, which is not reentrant.
-        if worker is None or not worker._enqueue(self.begin):
+        try:
+            if self._linger and len(self._alive()) >= self._most:
+                return  # the thread is working or lingers: it will check for calls before it ends
+            worker = running_worker()
+            # A finalizer may interrupt the start of a thread, which is not reentrant.
+            if worker is None or not worker._enqueue(self.begin):
+                self.begin()
+        except BaseException:  # from outside
             self.begin()
+            raise
 
     def begin(self) -> None:
         if self._process != fork.process_id or not self.calls or is_running_worker_unfit():
