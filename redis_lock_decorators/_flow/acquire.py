@@ -117,7 +117,8 @@ async def acquire(
         raise
     if refusal is not None and claim.observer is not None:
         claim.observer.timed_out(claim, port.now())
-    if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):
+    is_queued = claim.queue_entry is not None and claim.has_asked
+    if refusal is not None and (is_queued or claim.deadline > -math.inf):
         await undo(port, claim)  # it may be granted later, or was granted too late
     claim.state = ACTIVE if refusal is None else ENDED
     return refusal

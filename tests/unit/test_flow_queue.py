@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
-from support.faults import Request, delivered, raising, reply_lost, slow
+from support.faults import Request, delivered, raising, reply_lost, slow, unsent
 from support.queue_world import EXTERNAL, KEY, KEYS, World, waiting
 from support.simulated_queue import QueuePort
 
@@ -35,6 +35,21 @@ def test_unanswered_release_that_handed_off_the_lock_is_no_loss(world: World, me
     first.process.lease_loop.start(release(QueuePort(first.process), first.claim, method))  # type: ignore[arg-type]
     world.advance(0.1)
     assert world.is_empty()
+
+
+def test_waiter_whose_request_was_never_sent_has_no_entry_to_remove(world: World) -> None:
+    world.holder()
+    (first,) = waiting(world)
+    process = first.process
+    late = process.acquire(wait=1)  # joins the queue without a try, as another one is before it
+    process.port.log.clear()
+    process.port.usual = unsent
+
+    world.advance(3)
+
+    assert late.refusal is not None
+    assert not late.claim.has_asked
+    assert "cancel" not in process.port.verbs
 
 
 def test_waiters_enter_in_order_of_arrival(world: World) -> None:
