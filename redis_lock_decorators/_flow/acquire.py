@@ -10,7 +10,6 @@ from typing import Literal
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.attempt import (
     TOO_LATE,
-    Unconfirmed,
     refuse_several_slots,
     try_once,
     unconfirmed,
@@ -19,6 +18,7 @@ from redis_lock_decorators._flow.claim import FLOW, Claim, refuse_fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.observer import Observer
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.claim_entry import Try
 from redis_lock_decorators._flow.queue.cohort import complete_hand_offs
@@ -49,7 +49,7 @@ from redis_lock_decorators._flow.self_waits import refuse_interrupted, refuse_ow
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.redaction import described, safe_text
-from redis_lock_decorators.errors import shown
+from redis_lock_decorators.errors import LockUnconfirmedError, shown
 
 #: How to wait for a busy lock.
 WaitStrategy = Literal["steady", "poll", "queue", "cohort"]
@@ -74,7 +74,7 @@ async def acquire(
         LockError: this thread or task would wait for itself: it is in a block of the lock, or this
             code is a signal handler that interrupted the acquisition or release of it; or this
             task is a copy in a forked child, for whose parent the lock was acquired.
-        LockUnconfirmedError: the last try found it free, but too few replicas confirmed in time.
+        LockUnconfirmedError: a try found it free, but too few replicas confirmed in time.
     """
     if claim.fencing:
         refuse_several_slots(port, claim)
@@ -99,8 +99,6 @@ async def acquire(
             port.held.add(claim, port.now)
             if claim.observer is not None:
                 claim.observer.acquired(claim, claim.entered)
-        elif type(refusal) is Unconfirmed:
-            raise unconfirmed(claim, refusal)
     except NeverSent as error:
         if len(groups(port, claim)) > 1:  # it may hold keys of another slot
             await undo(port, claim)
@@ -116,12 +114,21 @@ async def acquire(
             end(port, claim)
         raise
     if refusal is not None and claim.observer is not None:
-        claim.observer.timed_out(claim, port.now())
+        _report_refusal(claim, claim.observer, port.now())
     is_queued = claim.queue_entry is not None and claim.has_asked
     if refusal is not None and (is_queued or claim.deadline > -math.inf):
         await undo(port, claim)  # it may be granted later, or was granted too late
     claim.state = ACTIVE if refusal is None else ENDED
+    if refusal is not None and claim.unconfirmed:
+        raise unconfirmed(claim)
     return refusal
+
+
+def _report_refusal(claim: Claim, observer: Observer, now: float) -> None:
+    if claim.unconfirmed:
+        observer.failed(claim, now, LockUnconfirmedError.__name__)
+    else:
+        observer.timed_out(claim, now)
 
 
 async def undo(

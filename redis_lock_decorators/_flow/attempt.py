@@ -72,16 +72,18 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
             is_unconfirmed = type(refusal) is Unconfirmed
             if len(slots) > 1 or is_unconfirmed:
                 await _release_groups(port, claim, slots, until)
-            if is_unconfirmed and port.now() >= stop:
-                raise unconfirmed(claim, refusal)
+            if is_unconfirmed:
+                claim.unconfirmed = refusal.why
+                if port.now() >= stop:
+                    raise unconfirmed(claim)
             return refusal
     claim.mark_held(sent)
     return None if port.now() < claim.deadline else TOO_LATE
 
 
-def unconfirmed(claim: Claim, refusal: Refusal) -> LockUnconfirmedError:
-    """The error for a lock that too few replicas confirmed at the last attempt."""
-    return LockUnconfirmedError(claim.lock_name, why=refusal.why)
+def unconfirmed(claim: Claim) -> LockUnconfirmedError:
+    """The error for a lock that was free, but too few replicas confirmed it."""
+    return LockUnconfirmedError(claim.lock_name, why=claim.unconfirmed)
 
 
 def _acquire_group(

@@ -86,6 +86,8 @@ class Claim(Term):
             it is known what the request did, unless it released the keys.
         late_reply: of that request, if it was interrupted and its reply may still arrive: what
             returns the reply by a time, its first item, and what reads the others.
+        unconfirmed: how many replicas confirmed the last attempt that was undone as they were too
+            few; "" if none was.
         completion: of an attempt to release it by several requests that was interrupted.
         sends_text: its scripts are sent as text, as no later request may follow.
         released_keys: of several keys those that are known to be released, while others are not.
@@ -101,7 +103,7 @@ class Claim(Term):
         "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
         "owner", "owner_info", "process", "queue_entry", "queue_record", "release_flow",
         "release_sent", "released_keys", "releaser", "renews", "replicas", "sends_text", "state",
-        "unique",
+        "unconfirmed", "unique",
     )
     # fmt: on
 
@@ -157,6 +159,7 @@ class Claim(Term):
         self.disposal: Disposal | None = None
 
         self.has_asked = False
+        self.unconfirmed = ""
         self.queue_entry: str | None = None
         self.has_queued = False
         self.queue_record: QueueRecord | None = None

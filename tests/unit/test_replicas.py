@@ -16,6 +16,7 @@ from support.faults import (
     resent,
     slow,
     swallowed,
+    unsent,
 )
 from support.fencing import KEY, NUMBER, attempt
 from support.simulated_queue import SimulatedProcess
@@ -94,6 +95,37 @@ def test_missing_replicas_are_waited_for_within_the_callers_time(
     assert server.value(KEY) is None
 
 
+@pytest.mark.parametrize("strategy", ["steady", "queue"])
+def test_missing_replicas_are_reported_though_the_last_try_is_not_sent(
+    strategy: WaitStrategy,
+) -> None:
+    server = SimulatedServer(Clock())
+    attempt = SimulatedProcess(server).acquire(wait=4, strategy=strategy)
+    attempt.claim.replicas = 1
+    server.clock.advance(2)
+    attempt.process.port.usual = unsent
+
+    server.clock.advance(100)
+
+    assert isinstance(attempt.error, LockUnconfirmedError)
+
+
+@pytest.mark.parametrize("strategy", ["steady", "queue"])
+def test_missing_replicas_are_reported_though_another_client_tries_last(
+    strategy: WaitStrategy,
+) -> None:
+    server = SimulatedServer(Clock())
+    attempt = SimulatedProcess(server).acquire(wait=4, strategy=strategy)
+    attempt.claim.replicas = 1
+    server.clock.advance(2)
+    server.put(KEY, "another", 600)
+
+    server.clock.advance(60)
+
+    assert isinstance(attempt.error, LockUnconfirmedError)
+    assert server.value(KEY) == "another"
+
+
 def test_replicas_get_all_the_time_that_the_caller_has() -> None:
     port = SimulatedPort()
 
@@ -115,7 +147,7 @@ def test_silent_server_is_waited_for_as_long_as_for_replicas() -> None:
 
 def test_lock_of_another_holder_is_unchanged_by_a_claim_with_replicas() -> None:
     port = SimulatedPort()
-    port.server.put(KEY, "another", 60)
+    port.server.put(KEY, "another", 600)
 
     refusal = attempt(port, confirmed("a"))
 
@@ -231,7 +263,7 @@ DEMOTED = "UNBLOCKED force unblock from blocking operation, instance state chang
 @pytest.mark.parametrize("sentence", [REPLICA, DEMOTED])
 def test_waiter_for_a_lock_that_is_held_survives_a_failover(sentence: str, fencing: bool) -> None:
     port = SimulatedPort()
-    port.server.put(KEY, "another", 60)
+    port.server.put(KEY, "another", 600)
     port.server.replicas = 1
 
     def demoted(request: Request) -> Any:
@@ -259,7 +291,7 @@ def test_lock_that_was_acquired_before_a_failover_is_acquired_again(sentence: st
 
 def test_refused_wait_is_reported_while_another_holds_the_lock() -> None:
     port = SimulatedPort()
-    port.server.put(KEY, "another", 60)
+    port.server.put(KEY, "another", 600)
     port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
 
     with pytest.raises(ResponseError):
