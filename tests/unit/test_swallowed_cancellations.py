@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
+from redis_lock_decorators._io.background.cancellable import _in_separate_task, nothing
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.asyncio_client import ClientTransport
 from redis_lock_decorators._io.transport.subscriptions import find_nodes
@@ -70,3 +72,25 @@ def test_reply_of_a_client_is_returned_without_a_cancellation() -> None:
     loop = VirtualLoop()
     assert loop.run_until_complete(send(Swallowing(False))) == ["reply"]
     loop.close()
+
+
+def test_separate_task_sends_nothing_after_its_caller_was_cancelled() -> None:
+    """As before Python 3.11. The caller undoes then what was sent."""
+
+    async def main() -> None:
+        async def work() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(0)
+            ended.append(caller.done())
+
+        ended: list[bool] = []
+        caller = asyncio.ensure_future(_in_separate_task(work(), nothing))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert ended == [False]
+
+    asyncio.run(main())

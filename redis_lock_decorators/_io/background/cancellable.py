@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import cancellations
@@ -51,9 +52,12 @@ async def _in_separate_task(
     task: Any = start(work)
     try:
         result: T = await asyncio.shield(task)
-    except BaseException:
+    except BaseException as error:
         task.cancel()
         task.add_done_callback(partial(_discard_result, discard))
+        if isinstance(error, asyncio.CancelledError):
+            # If it swallows this, it may still send its request: the caller undoes it afterwards.
+            await asyncio.wait([task], timeout=ROUND_TRIP)
         raise
     return result
 
