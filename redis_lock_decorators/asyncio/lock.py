@@ -40,12 +40,12 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def _begin(self, block: Block[TokenHold]) -> Coroutine[Any, Any, Lock]:
         token_slot, has_exit = self.local._own_slot(), block.begin()
         if self._has_own("acquire"):
-            return self._enter(token_slot, self.acquire(), block, has_exit)
+            acquiring = self.acquire()
+            return self._enter(token_slot, lambda: acquiring, block, has_exit)
         request = self._acquire_request(None, None, None, None)
         hold = TokenHold(request.claim, _running(), in_block=has_exit)
-        return self._enter(
-            token_slot, self._acquire(token_slot, hold, request), block, has_exit, hold
-        )
+        acquire = partial(self._acquire, token_slot, hold, request)
+        return self._enter(token_slot, acquire, block, has_exit, hold)
 
     @as_async
     def _end(
@@ -53,9 +53,11 @@ class Lock(RedisPyLockBase[AsyncClient]):
     ) -> Coroutine[Any, Any, None]:
         block.begin()
         hold = self._hold_of(block)
-        own = self._has_own("release") and self._would_release(block, hold)
-        releasing = self.release() if own else self._release(hold)
-        return self._leave(block, call, hold, releasing, kind is not None)
+        leave = partial(self._leave, block, call, hold, kind is not None)
+        if self._has_own("release") and self._would_release(block, hold):
+            releasing = self.release()
+            return leave(lambda: releasing)
+        return leave(partial(self._release, hold))
 
     if TYPE_CHECKING:
 
@@ -124,14 +126,14 @@ class Lock(RedisPyLockBase[AsyncClient]):
     async def _enter(
         self,
         token_slot: TokenSlot,
-        acquiring: Awaitable[bool],
+        acquire: Callable[[], Awaitable[bool]],
         block: Block[TokenHold],
         has_exit: bool,
         hold: TokenHold | None = None,
     ) -> Lock:
         before = token_slot.hold
         try:
-            if await acquiring:
+            if await acquire():
                 self._open(hold or token_slot.hold, block, has_exit)
                 return self
             raise self._busy_error()
@@ -144,11 +146,11 @@ class Lock(RedisPyLockBase[AsyncClient]):
         block: Block[TokenHold],
         call: object,
         hold: TokenHold | None,
-        releasing: Awaitable[None],
         failed: bool,
+        release: Callable[[], Awaitable[None]],
     ) -> None:
         try:
-            await releasing
+            await release()
         except BaseException as failure:
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
                 await self._abandon(hold)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import time
 
 import pytest
@@ -312,3 +314,21 @@ if not LEGACY:
         assert await cancel_everywhere(release, check_free) >= 1
         if token is None:
             assert await cancel_everywhere(block, check_free) >= 2
+
+    @pytest.mark.filterwarnings("error:coroutine")
+    async def test_task_cancelled_before_its_first_step_warns_of_nothing(front, server, name):
+        if front.name != "asyncio":
+            pytest.skip("threads are not cancelled")
+        lock = front.package.lock.Lock(front.client(server), name, timeout=3)
+        await lock.acquire()
+
+        for method in (lock.acquire, lock.__aenter__, lock.release):
+            task = asyncio.ensure_future(method())
+            task.cancel()
+            await asyncio.wait([task])
+        exit_task = asyncio.ensure_future(lock.__aexit__(None, None, None))
+        exit_task.cancel()
+        await asyncio.wait([exit_task])
+        gc.collect()
+
+        await lock.release()
