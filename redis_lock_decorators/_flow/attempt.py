@@ -28,7 +28,7 @@ from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedErro
 
 #: The longest time for replicas to confirm.
 LONGEST_CONFIRMATION_MS = 1000
-#: Their time, however short the caller's wait is: the round trip may be long.
+#: Replicas get at least this time, however short the caller's wait is: they may be far away.
 LEAST_CONFIRMATION_SECONDS = 0.1
 #: The time to live of the last fence. Fences start from the server's clock, so it must only exceed
 #: the time by which a clock is set back, or by which that of the next master is behind.

@@ -8,7 +8,7 @@ from typing import Any
 from redis_lock_decorators._flow.claim import Claim, claim_on, refuse_fork
 from redis_lock_decorators._flow.error_notes import adding_notes
 from redis_lock_decorators._flow.identifiers import released_by
-from redis_lock_decorators._flow.losses import expired, lost, refuse_over
+from redis_lock_decorators._flow.losses import record_expiry, record_loss, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._flow.requests import (
@@ -49,7 +49,7 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         refusal = await persist(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
         refuse_over(claim)  # another thread released it, or reported it as lost
-        raise lost(port, claim, refusal)
+        raise record_loss(port, claim, refusal)
     try:
         _refuse_late(port, claim)
         claim.prolong(sent, expire_ms / 1000)
@@ -130,7 +130,7 @@ def _refuse_late(port: Port, claim: Claim) -> None:
     """Refuse a claim that is over, or whose deadline has passed."""
     refuse_over(claim)
     if port.now() >= claim.deadline:
-        raise expired(port, claim)
+        raise record_expiry(port, claim)
 
 
 async def _attempt(port: Port, claim: Claim, expire_ms: int, until: float) -> Refusal | None:

@@ -1,11 +1,11 @@
-"""The current process: a forked child does not own the leases and connections of its parent.
+"""The ID of the current process, by which a forked child knows what belongs to its parent.
 
 The hooks of a fork run in the order of their registration. Those of the program may be registered
 before this module is imported, and use locks in the child before its process ID is renewed here.
 While a thread forks, the process ID is deleted and ``__getattr__`` reads ``os.getpid()`` each time.
 
-A child may have the process ID of its parent: the first processes of two PID namespaces have 1. A
-number is added to it then.
+A child may have the process ID of its parent: the first processes of two PID namespaces have 1. The
+child then adds ``ADDED`` to its own.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from redis_lock_decorators.errors import (
 )
 
 
-def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
+def record_loss(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     """Record that Redis says the lease is not ours; the error for that.
 
     It is not recorded for an external token: with that the lock may be acquired again.
@@ -34,7 +34,7 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
 
 
-def expired(port: Port, claim: Claim, why: str = "") -> LockLostError:
+def record_expiry(port: Port, claim: Claim, why: str = "") -> LockLostError:
     """Record that the lease is over, by default as its deadline has passed; the error for that."""
     port.held.forget(claim)
     why = claim.lost_reason = claim.lost_reason or why or why_expired(claim)

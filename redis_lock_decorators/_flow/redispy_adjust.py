@@ -8,7 +8,7 @@ from functools import partial
 
 from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.lease_ends import Shortening
-from redis_lock_decorators._flow.losses import lost, refuse_over
+from redis_lock_decorators._flow.losses import record_loss, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
 from redis_lock_decorators._flow.retries import OUTAGE, persist
@@ -123,4 +123,4 @@ def _shorten(port: Port, claim: Claim, move: _Move) -> Shortening:
 def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:
     """The error for a lock that is not ours in Redis, unless it was released meanwhile."""
     refuse_over(claim)
-    return lost(port, claim, refusal)
+    return record_loss(port, claim, refusal)

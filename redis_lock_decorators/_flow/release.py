@@ -14,7 +14,12 @@ from redis_lock_decorators._flow.late_outcomes import (
     warn_unknown,
 )
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import expired, found_instead, lost, reported_loss
+from redis_lock_decorators._flow.losses import (
+    found_instead,
+    record_expiry,
+    record_loss,
+    reported_loss,
+)
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
 from redis_lock_decorators._flow.release_flow import wait_for_other
@@ -88,7 +93,7 @@ async def release(
                 await _release_after_interrupt(port, claim, method, notify)
             elif claim.unique and claim.is_lost(began):
                 end(port, claim)
-                raise expired(port, claim) from error
+                raise record_expiry(port, claim) from error
             add_note(port, claim, error, "released", began)
             raise
         if refusal is not None or claim.lost_reason is not None:
@@ -116,7 +121,7 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
         if claim.lost_reason is not None:
             found = reported_loss(claim)
         elif refusal is not None:
-            found = lost(port, claim, refusal)
+            found = record_loss(port, claim, refusal)
         if found is not None:
             raise found
     except LockLostError as error:
@@ -190,7 +195,7 @@ async def release_and_log(
         refusal = await work()
         if refusal is not None:
             _note_doubt(claim, refusal)
-            log.warning("%s", lost(port, claim, refusal))
+            log.warning("%s", record_loss(port, claim, refusal))
         elif claim.observer is not None:
             claim.observer.ended(claim, port.now())
     except Exception as error:

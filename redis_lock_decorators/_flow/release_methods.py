@@ -87,7 +87,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
         raise LockNotOwnedError(claim.lock_name, why=why)
     claim.maybe_released += (key,)  # the request below may fail, and the release is repeated then
     if done[-1]:
-        await grant_next(port, claim, key)
+        await recheck_queue(port, claim, key)
     return None
 
 
@@ -148,7 +148,7 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
             return await _judge(port, claim, key, holder, until)
         await _remove_grant(port, claim, key, until)
         if awaited:
-            await grant_next(port, claim, key)
+            await recheck_queue(port, claim, key)
         return None
     if claim.deadline > -math.inf:  # it was acquired, so it must be released
         return await by_script(port, claim, key, until)
@@ -188,7 +188,7 @@ async def _judge(
         refusal = await _confirmed(port, claim, key, holder, until)
     may_be_ours = key in claim.maybe_released or port.may_resend
     if may_be_ours and holder in (None, min_hold_placeholder(claim)):
-        await grant_next(port, claim, key)  # an earlier request may have failed at this step
+        await recheck_queue(port, claim, key)  # an earlier request may have failed at this step
     return refusal
 
 
@@ -227,7 +227,7 @@ def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
     return ("SET", key, min_hold_placeholder(claim), "PX", left) if left else ("DEL", key)
 
 
-async def grant_next(port: Port, claim: Claim, key: bytes) -> None:
+async def recheck_queue(port: Port, claim: Claim, key: bytes) -> None:
     """Grant a lock whose key was deleted to the next waiter of its queue.
 
     Otherwise the waiters would notice only at their next recheck, seconds later.

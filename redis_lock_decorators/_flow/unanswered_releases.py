@@ -36,7 +36,7 @@ def record_unanswered(port: Port, claim: Claim, error: Exception) -> None:
 
 
 def record_usual(port: Port, claim: Claim, method: ReleaseMethod, error: Exception) -> None:
-    """The same for a request by the release method of the claim, which need not be a fallback.
+    """As ``record_unanswered``, for a request by the claim's own release method.
 
     If the client may resend requests, the release script records every release in the server, in
     one step: keys that are gone without a record were not released by it. No client resends EXEC,

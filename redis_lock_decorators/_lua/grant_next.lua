@@ -1,5 +1,6 @@
--- Included before the scripts that may grant a lock. KEPT: the time to live of the queue and of the waiters' state,
--- NOTED: how long a release is recorded, in milliseconds; MOST_NOTED: how many releases of a lock are recorded.
+-- Included before the scripts that may grant a lock. _lua/__init__.py sets before it KEPT: the time to live of the queue and
+-- of the waiters' state, and NOTED: how long a release is recorded, both in milliseconds; MOST_NOTED: how many releases of a
+-- lock are recorded.
 -- A queue entry is "channel|identifier|grant in milliseconds", with its ticket as the score. The state of the waiters has the
 -- entry that the lock was last granted to ("granted"), until its waiter entered or released, and the channels of processes
 -- that let a grant expire ("suspect:channel"). Messages, on channels that any client may publish and subscribe to:
@@ -61,7 +62,7 @@ local function publish_again(channel, identifier)
   return publish(channel, 'again|' .. redis.sha1hex(identifier))
 end
 
--- Have the first of these waiters whose process is subscribed join the queue again. Whether there is one.
+-- Have the first of these waiters whose process is subscribed join the queue again; returns whether one of them is.
 -- entries may be an error reply (callers pass redis.pcall(...)): it has no items, so no waiter is woken.
 local function wake_one(entries)
   for _, entry in ipairs(entries) do

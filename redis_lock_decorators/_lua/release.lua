@@ -1,6 +1,6 @@
 -- Release every key that holds this identifier: grant it to its first waiter, or delete it. Leave the others unchanged.
--- The release of a lock that has waiters, or had some a moment ago, is recorded: by that a copy of the request that finds
--- another holder knows that it was done. Without waiters nothing is recorded.
+-- The release of a lock that has waiters, or had some a moment ago, is recorded: so a second copy of the request, which
+-- finds another holder, can tell that the first one released it. Without waiters it is recorded only if ARGV[4] asks for it.
 -- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
 -- ARGV  identifier, serial number of the request, what the release is recorded as (nothing: the identifier), 1 to record it
 --       even without waiters: the client may send copies on its own

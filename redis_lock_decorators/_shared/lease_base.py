@@ -147,7 +147,7 @@ class LeaseBase:
         """Raise an error unless the lease is held. Sends no request.
 
         Raises:
-            LockLostError: it is lost.
+            LockLostError: it is lost, or this process is a forked child of the one that holds it.
             LockNotOwnedError: it was released, or its release was attempted and failed.
         """
         refuse_over(self._claim)

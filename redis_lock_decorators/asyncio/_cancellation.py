@@ -98,10 +98,11 @@ class BlockTask:
             future.cancel(LOST)  # otherwise it may be done before the task is resumed
 
     def uncancel(self, error: object) -> bool:
-        """Take the cancellation back; return whether ``error`` is it, or is due to it.
+        """Take the cancellation back; return whether ``error`` is it, or is caused by it.
 
-        If other code has cancelled the task too, ``error`` counts as that cancellation. It is due
-        to it if the task, which consumes an async generator, closes that with a block inside.
+        If other code has cancelled the task too, ``error`` counts as that cancellation. A
+        GeneratorExit is caused by it if the block is in an async generator: the cancelled task,
+        which consumes the generator, closes it.
         """
         task = self._task() if self._is_cancelled else None
         self.is_due = self._is_cancelled = False

@@ -14,7 +14,12 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import entered_twice, expired, on_other_loop, reported_loss
+from redis_lock_decorators._flow.losses import (
+    entered_twice,
+    on_other_loop,
+    record_expiry,
+    reported_loss,
+)
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import LOOP_ENDED, TrackedLease
@@ -211,7 +216,9 @@ class Lease(LeaseBase):
             return reported_loss(claim)
         if is_being_closed():
             return None
-        return expired(self._port, claim, LOOP_ENDED) if loop.is_closed() else on_other_loop(claim)
+        if loop.is_closed():
+            return record_expiry(self._port, claim, LOOP_ENDED)
+        return on_other_loop(claim)
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""

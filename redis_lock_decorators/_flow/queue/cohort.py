@@ -3,7 +3,7 @@
 While none of them holds the lock, one of them, the leader, competes for it with other processes.
 The holder hands it to the next waiter of its process, in order of arrival. Redis is not asked, so a
 lease that was lost in the meantime goes unnoticed. Therefore the number of hand-offs and their time
-are limited; then the lock is released to the queue, and a loss is reported to that holder.
+are limited. The last holder releases the lock to the queue; a loss is reported to that one.
 After Dice, Marathe, Shavit: Lock Cohorting (2012).
 """
 
@@ -23,9 +23,11 @@ from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 #: Hand-offs of one lease, and seconds that they may take, before other processes have their turn.
 MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
-#: Hand-offs within the first ``EARLY_SECONDS``: other processes wait no longer than for one hold.
+#: More hand-offs are allowed within the first ``EARLY_SECONDS``: that delays other processes no
+#: longer than one usual hold would.
 MOST_EARLY, EARLY_SECONDS = 256, 0.02
-#: The time limit as a part of the lease, if that is less: a lease is renewed as often.
+#: The time limit as a part of the lease, if that is less than ``MOST_SECONDS``. Leases are renewed
+#: after the same part, so a loss is noticed no later than without cohorts.
 MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must remain of the lease to hand it off.
 LEAST_SHARE = 0.3

@@ -82,7 +82,7 @@ class LeaseSchedule:
             when = tracked.first_check()  # a grant is to be renewed for the whole lease
         tracked.is_tracked = True
         self._new.add(tracked)
-        # A wake-up time in the past was stored, but an exception prevented that its timer was set.
+        # A wake-up time before ``since`` is overdue: an exception came before its timer was set.
         if not claim.since <= self._wakes_at <= when:
             self._lease_loop.call(partial(self._wake_at, when))
         if tracked.options.auto_renew and tracked.is_far(self._lease_loop.now()):
