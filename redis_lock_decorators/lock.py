@@ -73,7 +73,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 self._release(hold)
         except BaseException as failure:
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
-                self._abandon(hold or self._hold_of(owned(reference)))
+                self._abandon(hold or owned(reference).held)
                 raise
             if not self._is_suppressed(failure, kind is not None):
                 raise
@@ -150,7 +150,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             self._release(hold)
         except BaseException as error:
             if not is_outcome(error):  # complete the release, as at the end of a block
-                self._abandon(hold or self.local._slot().hold)
+                self._abandon(hold)  # not what is held now: another thread may share the token
             raise
 
     def _release(self, hold: TokenHold | None) -> None:

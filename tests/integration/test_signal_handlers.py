@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import threading
+import time
 
 import pytest
 import redis
@@ -99,26 +100,33 @@ def test_handler_fails_during_the_release_of_a_handed_off_lock(at, server, name,
     assert found == []
 
 
+@pytest.mark.parametrize("other_client", [False, True])
 @pytest.mark.parametrize("wait", ["queue", "cohort"])
-def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(server, name, wait):
-    client, order = server.client(), []
+def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(
+    server, name, wait, other_client
+):
+    client, order, times = server.client(), [], []
+    own = server.client() if other_client else client
     lock = RedisLock(name, client=client, wait=wait, acquire_time=PATIENCE)
     other = RedisLock(name, client=server.client()).acquire()
 
     def handler(*_):
         threading.Timer(0.3, other.release).start()
-        with RedisLock(name, client=client, wait=wait, acquire_time=1.5):  # shorter than a grant
+        with RedisLock(name, client=own, wait=wait, acquire_time=1.5):  # shorter than a grant
             order.append("handler")
+        times.append(time.monotonic())
 
     plain = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with lock:
             order.append("waiter")
+            times.append(time.monotonic())
     finally:
         signal.signal(signal.SIGALRM, plain)
 
     assert order == ["handler", "waiter"]
+    assert times[1] - times[0] < 1.5  # it does not wait for its recheck
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,6 @@ class QueueEntries:
         self._waiters.pop(waiter.hint, None)
         self._joined.pop(waiter.hint, None)
 
-    def send_back(self, hint: bytes) -> None:
-        """Have a waiter join the queue again, from which its entry was removed; any thread."""
-        waiter = self._waiters.get(hint)
-        if waiter is not None:
-            waiter.wakeup.notify(Signal.RETRY)
-
     def enter(self, entered: EnteredClaim) -> None:
         """Replace a waiter by its claim, which holds the lock now."""
         self._changes.append(entered)

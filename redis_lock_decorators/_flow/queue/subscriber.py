@@ -80,10 +80,6 @@ class Subscriber(SubscriberConnection):
             self._lease_loop.call(self.tick)
         return entered
 
-    def send_back(self, identifier: str) -> None:
-        """Have the waiter of an identifier, if it is one of these, join the queue again."""
-        self._entries.send_back(messages.hint(identifier))
-
     def leave(self, waiter: QueuedWaiter) -> None:
         """Remove a waiter and abandon its entry."""
         self._entries.leave(waiter)

@@ -57,7 +57,7 @@ async def wait(
         if last is None:
             entry = None if waiting.is_confirmed else claim.queue_entry
             claim.queue_record = waiting.subscriber.enter(claim.identifier, claim, entry)
-            claim.queue_entry = None
+            claim.queue_entry = claim.queue_wakeup = None
     finally:
         try:
             waiting.subscriber.leave(waiting.waiter)
@@ -152,6 +152,7 @@ class _QueueWait(ClaimEntry):
         channel = self.subscriber.channel
         _allow_for(claim, self.subscriber.round_trip)
         claim.queue_entry = waiter.queue_entry = f"{channel}|{claim.identifier}|{claim.grant_ms}"
+        claim.queue_wakeup = waiter.wakeup
         sent = port.now()
         waiter.first_sent = sent
 
@@ -196,7 +197,8 @@ class _QueueWait(ClaimEntry):
         if entry is not None and other.keys == self._claim.keys:
             remove = partial(entry_requests.remove, self._port, self._key, entry)
             await persist(self._port, remove, self._stop)
-            self.subscriber.send_back(other.identifier)
+            if other.queue_wakeup is not None:
+                other.queue_wakeup.notify(Signal.RETRY)
 
 
 def _allow_for(claim: Claim, round_trip: float) -> None:

@@ -114,11 +114,13 @@ class Lock:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        hold = None
         try:
+            hold = self._lock.local._slot().hold
             self.release()
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
-                self._lock._abandon(self._lock.local._slot().hold)  # as by KeyboardInterrupt
+                self._lock._abandon(hold)  # as by KeyboardInterrupt
                 raise
             if kind is None:
                 raise
