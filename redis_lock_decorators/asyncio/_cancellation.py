@@ -14,16 +14,18 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
-from redis_lock_decorators.asyncio._wait_for import waited_for
+from redis_lock_decorators.asyncio._wait_for import (
+    MOST_POSTPONED,
+    cancel_again,
+    is_ending_wait,
+)
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
 #: Seconds between two checks whether a task has ended the step inside which the event loop runs.
 STEP_CHECK = 0.02
-#: ``asyncio.wait_for`` swallows a cancellation if what it waits for is done.
+#: Whether ``asyncio.wait_for`` may swallow a cancellation.
 SWALLOWS = sys.version_info < (3, 12)
-#: Iterations of the event loop after which it no longer matters whether it is done.
-MOST_POSTPONED = 10
 #: The instruction of a ``raise`` statement.
 RAISE = opmap["RAISE_VARARGS"]
 #: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.
@@ -86,16 +88,15 @@ class BlockTask:
         if is_in_step(task):
             LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
             return
-        awaited = waited_for(task) if SWALLOWS else []
-        if any(future.done() for future in awaited) and self._postponed < MOST_POSTPONED:
-            self._postponed += 1  # it would be swallowed
-            LoopTimer(self._cancel).set(monotonic())
-            return
+        if SWALLOWS:
+            if self._postponed < MOST_POSTPONED and is_ending_wait(task):
+                self._postponed += 1
+                LoopTimer(self._cancel).set(monotonic())
+                return
+            cancel_again(task, LOST, lambda: self._is_cancelled)
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
         self._is_cancelled = task.cancel(LOST) is not False
-        for future in awaited:
-            future.cancel(LOST)  # otherwise it may be done before the task is resumed
 
     def uncancel(self, error: object) -> bool:
         """Take the cancellation back; return whether ``error`` is it, or is caused by it.
@@ -124,7 +125,9 @@ if sys.version_info >= (3, 11):
     def _is_being_cancelled(task: asyncio.Task[object]) -> bool:
         """Whether a cancellation of a task has not reached its code yet."""
         waited: Any = task
-        while waited is not None:
+        seen: set[int] = set()  # tasks may wait for each other
+        while waited is not None and id(waited) not in seen:
+            seen.add(id(waited))
             is_requested = getattr(waited, "_must_cancel", False) or waited.cancelled()
             if is_requested or getattr(waited, "_cancel_requested", False):
                 return True

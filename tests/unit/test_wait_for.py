@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -13,11 +14,8 @@ from redis_lock_decorators.asyncio._cancellation import SWALLOWS, BlockTask
 
 LONG = 3600.0
 
-pytestmark = [
-    pytest.mark.skipif(not SWALLOWS, reason="this wait_for does not even let other tasks run"),
-    # A call of ``wait_for`` may be cancelled before its first step.
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),
-]
+# A call of ``wait_for`` may be cancelled before its first step.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 
 async def at_once() -> int:
@@ -45,6 +43,24 @@ async def in_task(work: Callable[[], Awaitable[int]]) -> int:
     return await asyncio.ensure_future(direct(work))
 
 
+async def in_gather(work: Callable[[], Awaitable[int]]) -> int:
+    return (await asyncio.gather(direct(work), nested(work)))[0]
+
+
+async def in_group(work: Callable[[], Awaitable[int]]) -> int:
+    async with asyncio.TaskGroup() as group:
+        for form in (direct, nested):
+            group.create_task(form(work))
+    return 1
+
+
+async def in_next(work: Callable[[], Awaitable[int]]) -> int:
+    async def numbers() -> AsyncIterator[int]:
+        yield await direct(work)
+
+    return await anext(numbers(), 0)
+
+
 async def in_generator(work: Callable[[], Awaitable[int]]) -> int:
     async def numbers() -> AsyncIterator[int]:
         yield await direct(work)
@@ -68,12 +84,23 @@ async def in_awaitable(work: Callable[[], Awaitable[int]]) -> int:
     return await Reader(work)
 
 
+FORMS = [direct, nested, in_task, in_gather, in_next, in_generator, in_awaitable]
+if sys.version_info >= (3, 11):
+    FORMS.append(in_group)
+CHILDREN = (in_gather, in_group)
+
+
 @pytest.mark.parametrize("iterations", range(12))
 @pytest.mark.parametrize("work", [at_once, soon, failing])
-@pytest.mark.parametrize("form", [direct, nested, in_task, in_generator, in_awaitable])
+@pytest.mark.parametrize("form", FORMS)
 def test_task_that_always_waits_for_something_that_ends_is_cancelled(
     form: Callable[..., Awaitable[int]], work: Callable[[], Awaitable[int]], iterations: int
 ) -> None:
+    if not SWALLOWS:
+        pytest.skip("this wait_for does not even let other tasks run")
+    if work is failing and form in CHILDREN:
+        pytest.skip("the block gets that error instead")
+
     async def endless() -> None:
         while not has_ended:
             with contextlib.suppress(ValueError):
@@ -93,3 +120,96 @@ def test_task_that_always_waits_for_something_that_ends_is_cancelled(
 
     has_ended: list[bool] = []
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_clean_up_of_what_is_waited_for_is_cancelled_once(swallows: bool) -> None:
+    async def inner() -> None:
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            cleaned.append(True)
+
+    async def block() -> None:
+        if swallows:
+            await direct(soon)
+        await asyncio.wait_for(inner(), LONG)
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(block())
+        for _ in range(2):
+            await asyncio.sleep(0)
+        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert task.cancelled()
+
+    cleaned: list[bool] = []
+    asyncio.run(main())
+    assert cleaned == [True]
+
+
+class Trap:
+    """An awaitable that refers to a task, as the iterator of a program's own may."""
+
+    def __init__(self, task: asyncio.Task[object] | None = None) -> None:
+        self.task = task or asyncio.current_task()
+
+    def __await__(self) -> Trap:
+        return self
+
+    def __iter__(self) -> Trap:
+        return self
+
+    def __next__(self) -> None:
+        return None
+
+
+def test_task_that_an_awaitable_refers_to_is_not_cancelled() -> None:
+    async def own() -> None:
+        await Trap()
+
+    async def main() -> None:
+        other = asyncio.ensure_future(asyncio.wait_for(asyncio.sleep(LONG), LONG))
+
+        async def of_other() -> None:
+            await Trap(other)
+
+        tasks = [asyncio.ensure_future(own()), asyncio.ensure_future(of_other())]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for task in tasks:
+            asyncio.get_running_loop().call_soon(BlockTask(weakref.ref(task)).cancel)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+        assert [task.cancelled() for task in tasks] == [True, True]
+        assert not other.done()
+        other.cancel()
+
+    asyncio.run(main())
+
+
+def test_tasks_that_wait_for_each_other_do_not_stop_the_event_loop() -> None:
+    async def main() -> None:
+        async def one() -> None:
+            await asyncio.sleep(0)
+            await tasks[1]
+
+        async def two() -> None:
+            await tasks[0]
+
+        tasks = [asyncio.ensure_future(one()), asyncio.ensure_future(two())]
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+        with contextlib.suppress(RecursionError):
+            BlockTask(weakref.ref(tasks[0]))._cancel()
+        for task in tasks:
+            task._log_destroy_pending = False
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
