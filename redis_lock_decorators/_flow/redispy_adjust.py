@@ -11,7 +11,8 @@ from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.losses import record_loss, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
-from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.retries import OUTAGE, persist, tidy, tidying
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
 
@@ -57,9 +58,11 @@ class _Move:
         shortens: the wanted end is earlier than the one found.
         ends: the end found, the wanted end, and until when the server may move it, in Unix
             milliseconds of the server's clock.
+        nearer: the earlier end, as the claim records it; None if it is none.
+        is_sent: the server may have run the request, or a copy of it, without a reply.
     """
 
-    __slots__ = ("ends", "sent", "shortens", "stop", "wanted")
+    __slots__ = ("ends", "is_sent", "nearer", "sent", "shortens", "stop", "wanted")
 
     def __init__(
         self, claim: Claim, seen: Refusal, wanted: float, sent: float, stop: float
@@ -71,6 +74,8 @@ class _Move:
         while end in claim.late_ends:  # a late request might move the lock from this end
             end += 1
         self.shortens = end < found
+        self.nearer: Shortening | None = None
+        self.is_sent = False
         self.ends = (found, end, now + durations.milliseconds(stop - sent))
 
 
@@ -82,24 +87,41 @@ async def _left(port: Port, claim: Claim, until: float) -> Refusal:
 
 async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     """Move the end from where it was found; False if another request has moved it since."""
-    is_sent = port.may_resend
-    nearer = _shorten(port, claim, move) if move.shortens else None
 
     async def attempt(until: float) -> Refusal | None:
         return await ask(port, "adjust", claim, claim.keys, *move.ends, until=until)
 
     def failed(error: Exception, sent: float) -> None:
-        nonlocal is_sent
         if may_have_run(port, error):
-            is_sent = True
+            move.is_sent = True
             claim.late_ends += move.ends[:1]
 
-    refusal = await persist(port, attempt, move.stop, failed)
+    async def complete() -> None:
+        move.is_sent = True
+        _conclude(port, claim, move, await tidy(port, attempt, tidying(port, ROUND_TRIP)))
+
+    move.is_sent = port.may_resend
+    if move.shortens:
+        move.nearer = _nearer(port, move)
+    try:
+        if move.nearer is not None:
+            claim.shorten(move.nearer)
+        return _conclude(port, claim, move, await persist(port, attempt, move.stop, failed))
+    except BaseException as error:
+        # The earlier end was assumed: without a reply the lease would be lost then.
+        if move.nearer is not None and not port.is_outcome(error):
+            await port.shield(complete, ROUND_TRIP)
+        raise
+
+
+def _conclude(port: Port, claim: Claim, move: _Move, refusal: Refusal | None) -> bool:
+    """Record what a reply says; False if another request has moved the end."""
+    nearer = move.nearer
     if refusal is not None and refusal.free_in is None:
         raise _lost(port, claim, refusal)
     # It may have the wanted end already: by a copy of this request, or by another request.
-    if refusal is not None and (refusal.free_in != 0 or not is_sent):
-        if nearer is not None and is_sent:
+    if refusal is not None and (refusal.free_in != 0 or not move.is_sent):
+        if nearer is not None and move.is_sent:
             claim.maybe_shortened(nearer, port.now())  # by a copy, before another request
         elif nearer is not None:
             claim.cancel_shortening(nearer)
@@ -112,12 +134,13 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     return True
 
 
-def _shorten(port: Port, claim: Claim, move: _Move) -> Shortening:
-    """Assume the earlier end from now on."""
+def _nearer(port: Port, move: _Move) -> Shortening:
+    """The earlier end, to be assumed as soon as it may be requested."""
     # Until no copy can be run any more: a renewal that finds the later end does not move it.
     long = move.stop - move.sent
     by = port.now() + long + lease_times.drift_margin(long)
-    return claim.shorten(by, move.sent, move.wanted)
+    end = lease_times.deadline(move.sent, move.wanted)
+    return Shortening(end, move.wanted, move.sent, by)
 
 
 def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:

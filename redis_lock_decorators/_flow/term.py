@@ -75,19 +75,13 @@ class Term:
         self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
         self._apply_ends()
 
-    def shorten(self, by: float, sent: float, seconds: float) -> Shortening:
-        """Last for ``seconds`` from ``sent`` at most, as a request to shorten it is being sent.
-
-        Args:
-            by: after this time the server runs no copy of the request.
-        """
-        nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
+    def shorten(self, nearer: Shortening) -> None:
+        """Last until ``nearer`` at most, as a request to shorten it is being sent."""
         self.ends.shortenings[nearer] = None
         end = self.deadline
         if not self.ends.given and -math.inf < end < math.inf:
             self.ends.given[end] = Given(-math.inf, self.duration)
         self._apply_ends()
-        return nearer
 
     def confirm_shortened(self, nearer: Shortening, now: float) -> None:
         """Record that the server shortened the lease."""

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
-from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.testing.fake.clock import Clock
 from redis_lock_decorators.testing.fake.script_calls import BY_SHA, BY_TEXT
@@ -284,3 +285,17 @@ def _text(reply: Any) -> Any:
     if isinstance(reply, list):
         return [_text(item) for item in reply]
     return reply.decode(errors="surrogateescape") if isinstance(reply, bytes) else reply
+
+
+def shortened(claim: Claim, by: float, sent: float, seconds: float) -> Shortening:
+    """Have the claim assume an earlier end, as a request is being sent that no copy of runs later.
+
+    Args:
+        claim: the claim.
+        by: after this time the server runs no copy of the request.
+        sent: when it was sent.
+        seconds: how long the lease lasts from then on.
+    """
+    nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
+    claim.shorten(nearer)
+    return nearer

@@ -18,7 +18,7 @@ from support.faults import (
 )
 from support.redispy_requests import KEY, excess, lasts, more
 from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import SimulatedPort, acquired, new_claim
+from support.simulation import SimulatedPort, acquired, new_claim, shortened
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.redispy_adjust import adjust
@@ -164,7 +164,7 @@ def test_only_renewals_sent_after_the_move_prolong() -> None:
     claim = new_claim("a", expire=30)
     claim.mark_held(100.0)
 
-    claim.confirm_shortened(claim.shorten(110.0, 104.0, 2.0), 105.0)
+    claim.confirm_shortened(shortened(claim, 110.0, 104.0, 2.0), 105.0)
     claim.prolong(104.5, 30.0)
     claim.prolong(105.0, 30.0)
 
@@ -237,7 +237,7 @@ def test_records_about_an_end_that_is_moved_often_remain_few() -> None:
     claim.mark_held(100.0)
 
     for time in range(101, 200):
-        claim.confirm_shortened(claim.shorten(time + 10.0, time, 5.0), time + 0.1)
+        claim.confirm_shortened(shortened(claim, time + 10.0, time, 5.0), time + 0.1)
         claim.add_end(time + 0.5, 20.0)
 
     assert claim.deadline == pytest.approx(219.5, abs=0.3)
@@ -262,3 +262,27 @@ def test_move_that_a_release_overtakes_is_no_loss(verb: str) -> None:
 
     assert not isinstance(caught.value, LockLostError)
     assert claim.lost_reason is None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_renewed_lock_is_not_lost_by_an_interrupted_move_to_an_earlier_end(when: str) -> None:
+    """The move is completed, so that renewals know from when on they prolong the lease."""
+
+    def interrupted(request: Any) -> Any:
+        if when == "after":
+            delivered(request)
+        raise KeyboardInterrupt
+
+    port = renewing_port()
+    lease = HeldLease(port, "a", expire=30)
+    port.clock.advance(1)
+    port.faults = [None, interrupted]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(adjust(port, lease.claim, lambda left: 2.0))
+    port.renewer.add(lease.watch)  # as ``extend`` does in any case
+    port.clock.advance(20)
+
+    assert lease.notifications == []
+    assert lease.claim.is_live(port.now())
+    assert port.server.value(lease.key) == lease.claim.identifier

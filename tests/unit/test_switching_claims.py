@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.simulation import new_claim
+from support.simulation import new_claim, shortened
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
@@ -120,7 +120,7 @@ def assert_deadline(claim: Claim, deadline: float, lasts: float) -> None:
 
 def moved(claim: Claim, known: float, sent: float, seconds: float) -> None:
     """Move the end nearer by a request with the given send time and reply time."""
-    claim.confirm_shortened(claim.shorten(sent + 10.0, sent, seconds), known)
+    claim.confirm_shortened(shortened(claim, sent + 10.0, sent, seconds), known)
 
 
 @CLAIM.add
@@ -196,7 +196,7 @@ def end_is_moved_nearer_while_another_move_is_refused(
     claim = held_claim("a")
     return Scene(
         lambda: moved(claim, 1005.0, 1004.0, 3.0),
-        lambda: claim.cancel_shortening(claim.shorten(1014.0, 1004.0, 2.0)),
+        lambda: claim.cancel_shortening(shortened(claim, 1014.0, 1004.0, 2.0)),
         lambda: assert_deadline(claim, 1007.0, 3.0),
     )
 
