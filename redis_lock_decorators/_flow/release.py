@@ -66,12 +66,12 @@ async def release(
             port.held.forget(claim)
             return
         send: Send | None = None
-        if claim.has_queued:
+        if claim.has_queued or claim.hand_offs:
             # The script grants the lock to the next waiter in the same round trip, and records its
             # release, so that a lost reply is not mistaken for a loss. Waiters come first: it is
             # sent before the requests of other tasks.
             method, send = "script", port.send_urgent
-        began = port.now()
+        began, was_tried = port.now(), claim.state is RELEASE_FAILED
         try:
             end_of_lease = claim.deadline
             until = first_until(began, end_of_lease)
@@ -91,7 +91,7 @@ async def release(
         except BaseException as error:
             if not port.is_outcome(error):
                 await _release_after_interrupt(port, claim, method, notify)
-            elif claim.unique and claim.is_lost(began):
+            elif claim.unique and _was_lost(claim, began, was_tried):
                 end(port, claim)
                 raise record_expiry(port, claim) from error
             add_note(port, claim, error, "released", began)
@@ -106,6 +106,11 @@ async def release(
         finally:  # again, as an exception from outside may come between the lines above
             if claim.release_flow.get(FLOW) is flow:
                 claim.release_flow.pop(FLOW, None)
+
+
+def _was_lost(claim: Claim, began: float, was_tried: bool) -> bool:
+    """Whether a claim was lost when its release began; unknown if an earlier one had no reply."""
+    return claim.lost_reason is not None or (claim.is_lost(began) and not was_tried)
 
 
 def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:

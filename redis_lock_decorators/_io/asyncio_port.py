@@ -19,6 +19,7 @@ from redis_lock_decorators._io.background.starting import gather, start_on
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
+from redis_lock_decorators._io.blocking_port import claims_below
 from redis_lock_decorators._io.client_methods import refuse_without_pipelines
 from redis_lock_decorators._io.client_nodes import first_key, node_of
 from redis_lock_decorators._io.client_state import ClientState
@@ -169,8 +170,10 @@ class AsyncioPort(BasePort):
     def wakeup(self) -> TaskWakeup:
         return TaskWakeup()
 
-    def interrupted(self) -> tuple[Claim, ...]:
-        return ()  # a flow in a task never interrupts another flow of that task
+    def interrupted(self) -> list[Claim]:
+        # A flow in a task never interrupts another flow of that task. But this event loop may run
+        # in a signal handler that interrupts a flow of its thread.
+        return claims_below(0)
 
     def would_stop_tasks(self) -> bool:
         return False

@@ -65,6 +65,11 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
 
 
+def claims_below(flows: int) -> list[Claim]:
+    """The claims of the flows on this stack, if more than so many ``flows`` run in all threads."""
+    return _claims_on_stack() if _running.number > flows else []
+
+
 def _claims_on_stack() -> list[Claim]:
     """The claims of the flows on this stack: the local ``claim`` of each caller of ``run``.
 
@@ -186,7 +191,7 @@ class BlockingPort(BasePort):
         return ThreadWakeup(self.lease_loop.begin)
 
     def interrupted(self) -> list[Claim]:
-        return _claims_on_stack() if _running.number > 1 else []
+        return claims_below(1)
 
     def would_stop_tasks(self) -> bool:
         return asyncio._get_running_loop() is not None

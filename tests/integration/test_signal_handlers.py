@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -11,13 +12,20 @@ import time
 
 import pytest
 import redis
+from support.fronts import LEGACY
 from support.leftovers import PATIENCE
 from support.periodic_signals import periodic_signals
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
+from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._lua import script
 from redis_lock_decorators.testing import LocalServer
+
+if not LEGACY:
+    import redis.asyncio as aioredis
+
+    from redis_lock_decorators import asyncio as async_locks
 
 pytestmark = pytest.mark.usefixtures("tidy_queue")
 
@@ -127,6 +135,67 @@ def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(
 
     assert order == ["handler", "waiter"]
     assert times[1] - times[0] < 1.5  # it does not wait for its recheck
+
+
+def test_handler_fails_if_the_waiter_that_it_interrupts_is_granted_the_lock(
+    server, name, monkeypatch
+):
+    """Between the request by which the handler joins the queue and its next one."""
+    lock = RedisLock(name, client=server.client(), acquire_time=PATIENCE)
+    other = RedisLock(name, client=server.client()).acquire()
+    remove, found = entry_requests.remove, []
+
+    def release_first(*arguments):
+        other.release()
+        return remove(*arguments)
+
+    def handler(*_):
+        try:
+            with lock:
+                found.append("acquired")
+        except LockError as error:
+            found.append(str(error))
+
+    plain = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(entry_requests, "remove", release_first)
+            with lock:
+                found.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+
+    assert "would wait for itself" in found[0]
+    assert found[1:] == ["waiter"]
+
+
+def test_task_of_a_handler_gets_the_lock_before_the_waiter_that_it_interrupts(server, name):
+    if LEGACY:
+        pytest.skip("redis-py 3.5 has no asyncio")
+    lock = RedisLock(name, client=server.client(), acquire_time=PATIENCE)
+    other = RedisLock(name, client=server.client()).acquire()
+    order = []
+
+    async def work():
+        client = aioredis.Redis(port=server.port)
+        async with async_locks.RedisLock(name, client=client, acquire_time=1.5):
+            order.append("handler")
+        await client.aclose()
+
+    def handler(*_):
+        threading.Timer(0.3, other.release).start()
+        asyncio.run(work())
+
+    plain = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with lock:
+            order.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+
+    assert order == ["handler", "waiter"]
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,22 @@ def test_lost_lease_is_lost_also_if_its_server_cannot_be_reached(
     assert port.held == {}
 
 
+@every_method
+def test_release_that_may_have_been_made_in_time_is_unknown_after_the_deadline(
+    method: ReleaseMethod,
+) -> None:
+    port = new_port()
+    claim = acquired(port, "a", expire=3)
+    port.usual = refused
+    for seconds in (0, 4):
+        port.clock.advance(seconds)
+        with pytest.raises(Disconnected):
+            run(release(port, claim, method))
+
+    assert claim.state is not ENDED
+    assert claim.lost_reason is None
+
+
 def test_reported_loss_is_raised_again_whatever_the_release_finds() -> None:
     port = new_port()
     claim = acquired(port, "a")

@@ -11,7 +11,7 @@ from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry, Try
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._flow.requests import Refusal, is_torn
+from redis_lock_decorators._flow.requests import Refusal, get, is_torn, text
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules.durations import milliseconds
@@ -192,13 +192,20 @@ class _QueueWait(ClaimEntry):
         """Take the queue entry of code that this code interrupts, so that it is granted no lock.
 
         It could not act on the grant before this code returns. Then it joins the queue again.
+
+        Raises:
+            LockError: it was granted the lock before.
         """
-        entry = other.queue_entry
-        if entry is not None and other.keys == self._claim.keys:
-            remove = partial(entry_requests.remove, self._port, self._key, entry)
-            await persist(self._port, remove, self._stop)
-            if other.queue_wakeup is not None:
-                other.queue_wakeup.notify(Signal.RETRY)
+        port, claim, entry, wakeup = self._port, self._claim, other.queue_entry, other.queue_wakeup
+        if entry is None or wakeup is None or other.keys != claim.keys:
+            return
+        try:
+            remove = partial(entry_requests.remove, port, self._key, entry)
+            await persist(port, remove, self._stop)
+        finally:
+            wakeup.notify(Signal.RETRY)
+        ask_holder = partial(get, port, self._key, claim.lock_name)
+        refuse_interrupted(port, claim, text(await persist(port, ask_holder, self._stop)))
 
 
 def _allow_for(claim: Claim, round_trip: float) -> None:
