@@ -29,6 +29,11 @@ _TRANSPORTS = frozenset(
 )
 #: The packages of the frames in which a library works.
 _OF_LIBRARIES = CLIENTS | _TRANSPORTS
+#: The modules that call methods of clients.
+_CALLERS = {
+    "redis_lock_decorators._io.transport.client_calls",
+    "redis_lock_decorators._io.transport.asyncio_client",
+}
 #: How many times a library may turn one exception into another.
 _CONVERSIONS = 10
 
@@ -40,7 +45,9 @@ def is_of_hook(error: BaseException) -> bool:
     """
     if not isinstance(error, Exception):
         return False
-    return getattr(error, "of_hook", False) or _passes_hook(error)
+    if getattr(error, "of_hook", False):
+        return True
+    return (_passes_hook(error) or _is_of_method(error)) and not is_of_handler(error)
 
 
 def is_of_handler(error: BaseException) -> bool:
@@ -105,7 +112,7 @@ def of_hook(error: E) -> E:
 
 
 def _passes_hook(error: Exception) -> bool:
-    """Whether the traceback leads from the library into a hook, but to no signal handler.
+    """Whether the traceback leads from the library into a hook.
 
     Any other exception is from outside, also if the function that the library called is unknown.
     """
@@ -122,7 +129,22 @@ def _passes_hook(error: Exception) -> bool:
                 return False
             has_hook = True
         is_in_client = package in CLIENTS
-    return has_hook and not is_of_handler(error)
+    return has_hook
+
+
+def _is_of_method(error: Exception) -> bool:
+    """Whether a method of the client raised it that the program has replaced, as by a subclass.
+
+    Not if the library raised it on behalf of that method: there an exception from outside is
+    likelier.
+    """
+    frames = list(_frames(error))
+    if not frames or _package_of(frames[-1]) in _OF_LIBRARIES:
+        return False
+    for caller, frame in pairwise(frames):
+        if caller.f_globals.get("__name__") in _CALLERS and _package_of(frame) not in _OF_LIBRARIES:
+            return calls(caller, frame)
+    return False
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

@@ -31,6 +31,8 @@ from redis_lock_decorators._io.client_errors import (
     own_copy,
 )
 from redis_lock_decorators._io.error_replies import is_reply, lacks
+from redis_lock_decorators._io.transport.asyncio_client import ClientTransport
+from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.private_connection import opened
 
 
@@ -387,3 +389,45 @@ def test_exception_while_an_error_is_examined_is_raised(monkeypatch: pytest.Monk
             assert is_outcome(error)
 
     assert interrupt_every_line(work) > 20
+
+
+class Open(Exception):
+    """A program's circuit breaker is open."""
+
+
+def breaking(kind: type[Any]) -> Any:
+    """A client whose methods the program has replaced."""
+
+    class Breaker(kind):  # type: ignore[misc]
+        def execute_command(self, *command: Any, **options: Any) -> Any:
+            raise Open
+
+    return Breaker()
+
+
+def test_error_of_a_replaced_method_is_a_failure_of_the_request() -> None:
+    (blocking,) = replies_of(breaking(redis.Redis), [("GET", "a")])
+    transport = ClientTransport(breaking(redis.asyncio.Redis))
+    (of_task,) = asyncio.run(transport.send_batch([("GET", "a")], math.inf))
+
+    assert [type(blocking), type(of_task)] == [Open, Open]
+    assert is_outcome(blocking)
+    assert is_outcome(of_task)
+
+
+def test_error_of_a_signal_handler_in_a_replaced_method_is_none() -> None:
+    def handler(*_: object) -> None:
+        raise Open
+
+    class Traced(redis.Redis):
+        def execute_command(self, *command: Any, **options: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+
+    plain = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(Open) as caught:
+            replies_of(Traced(), [("GET", "a")])
+    finally:
+        signal.signal(signal.SIGINT, plain)
+
+    assert not is_outcome(caught.value)
