@@ -9,7 +9,7 @@ import enum
 import importlib
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def lines() -> Iterator[str]:
 def described(path: str, thing: object) -> Iterator[str]:
     """One line for a public object and for each of its members."""
     if not inspect.isclass(thing):
-        yield path + (str(inspect.signature(thing)) if callable(thing) else "")
+        yield path + (signature(thing) if callable(thing) else "")
         return
     yield f"{path}{constructor(thing)}"
     for name in sorted(dir(thing)):
@@ -57,7 +57,11 @@ def described(path: str, thing: object) -> Iterator[str]:
             continue
         member = inspect.getattr_static(thing, name)
         member = getattr(member, "__func__", member)
-        yield f"{path}.{name}" + (str(inspect.signature(member)) if callable(member) else "")
+        yield f"{path}.{name}" + (signature(member) if callable(member) else "")
+
+
+def signature(function: Callable[..., object]) -> str:
+    return str(inspect.signature(function)).replace("pathlib._local.", "pathlib.")  # Python 3.13
 
 
 def is_of_a_framework(kind: type, name: str) -> bool:
@@ -70,7 +74,7 @@ def constructor(kind: type) -> str:
     if issubclass(kind, enum.Enum):  # each Python has another one
         return ""
     try:
-        return str(inspect.signature(kind))
+        return signature(kind)
     except ValueError:  # a builtin has no signature
         return ""
 
