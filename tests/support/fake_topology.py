@@ -14,6 +14,7 @@ from redis_lock_decorators.testing.fake import FakeServer
 UNSUPPORTED = {
     "test_error_names_the_missing_async_hook": "functions that return clients are not called",
     "test_factory_is_called_once_for_each_event_loop": "the same",
+    "test_error_says_which_companion_key_may_hold_other_data": "only its locks may be other data",
     "test_drop_in_and_redis_py_lock_exclude_each_other": "redis-py's own Lock needs a server",
 }
 #: The fixtures with servers: what is tested on them is requests and faults.
