@@ -18,6 +18,7 @@ from redis_lock_decorators._diagnosis.nodes import (
 )
 from redis_lock_decorators._diagnosis.rights import Denial
 from redis_lock_decorators._rules.permissions import rules
+from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.cli.output import note, print_json
 
 #: What ``bench`` needs for redis-py's Lock, and ``demo`` for its counter, in addition to locks.
@@ -56,7 +57,7 @@ def _adapted(client: Any, prefix: str, allowed: list[str]) -> list[str]:
                 denials = rights.tried(asker, prefix, names[node.address]).denials
     except Exception as error:
         refuse_other(error)
-        note(f"it was not checked which commands the server knows: {error}")
+        note(f"it was not checked which commands the server knows: {safe_text(error)}")
         return allowed
     known = [rule for rule in allowed if denials.get(rule[1:].upper()) is not Denial.UNKNOWN]
     return [*(["resetchannels"] if _has_all_channels(info) else []), *known]

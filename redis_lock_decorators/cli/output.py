@@ -12,7 +12,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from redis_lock_decorators._rules.redaction import without_passwords
 from redis_lock_decorators.cli.texts import shown
 
 
@@ -85,8 +84,12 @@ def print_json(*values: Mapping[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """Print a message on the standard error."""
-    click.echo(f"redis-lock: {shown(without_passwords(text))}", err=True)
+    """Print a message on the standard error.
+
+    Passwords are to be removed before, from the texts of other code only: names of locks may look
+    like them, such as "reset_password:42".
+    """
+    click.echo(f"redis-lock: {shown(text)}", err=True)
 
 
 def fail(text: str, code: int) -> NoReturn:

@@ -15,6 +15,7 @@ import redis
 from redis_lock_decorators import __version__
 from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.options import checked_prefix
+from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.bench import bench
 from redis_lock_decorators.cli.breaking import break_lock
@@ -99,16 +100,18 @@ def _explained(error: Exception) -> tuple[str, int]:
 
     The exit code 1 is a result, such as "the lock is free".
     """
-    if isinstance(error, (ConfigurationError, LockNameError)):
+    if isinstance(error, LockNameError):
         return str(error), exit_codes.USAGE
+    if isinstance(error, ConfigurationError):
+        return safe_text(error), exit_codes.USAGE
     if isinstance(error, UnicodeEncodeError):
         return "an argument is not valid UTF-8", exit_codes.USAGE
     if isinstance(error, CLUSTER_ERROR):
-        return f"the cluster: {error}", exit_codes.UNAVAILABLE
+        return f"the cluster: {safe_text(error)}", exit_codes.UNAVAILABLE
     if isinstance(error, LockError):
         return str(error), exit_codes.UNAVAILABLE
     if isinstance(error, (redis.RedisError, OSError)):
-        return f"the server: {error or type(error).__name__}", exit_codes.UNAVAILABLE
+        return f"the server: {safe_text(error) or type(error).__name__}", exit_codes.UNAVAILABLE
     return _unexpected(error), exit_codes.UNAVAILABLE
 
 

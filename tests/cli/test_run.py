@@ -130,6 +130,15 @@ def test_busy_lock_fails_or_is_skipped(server: Any, direct: Any, name: str) -> N
     assert (skipped.code, skipped.out, skipped.err) == (0, "", "")
 
 
+def test_name_that_looks_like_a_password_is_shown(server: Any, direct: Any, name: str) -> None:
+    name = f"reset_password:{name}"
+
+    with RedisLock(name, client=direct):
+        done = ran("run", name, "--", "true", url=server.url)
+
+    assert done.err.startswith(f"redis-lock: lock '{name}' is busy: held by ")
+
+
 def test_waiting_command_runs_after_the_release(server: Any, direct: Any, name: str) -> None:
     lease = RedisLock(name, client=direct).acquire(None)
     command = ["run", name, "--on-busy", "wait", "--", "echo", "inside"]
