@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, overload
 
 from redis_lock_decorators._flow import functions
-from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.keys import DEFAULT_PREFIX

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
@@ -23,6 +23,7 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.background.helper_threads import loss_threads, releases
 from redis_lock_decorators._io.background.thread_checks import refuse_half_patched
 from redis_lock_decorators._io.background.worker import is_waiting_refused

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.background.helper_threads import releases
 from redis_lock_decorators._io.background.thread_checks import refuse_half_patched
 from redis_lock_decorators._io.background.worker import is_waiting_refused
@@ -216,9 +216,8 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 releases.call(partial(self._undo, hold.claim))
             else:
                 self._undo(hold.claim)
-        except (
-            BaseException
-        ) as error:  # a second one from outside, or stack or memory do not suffice
+        # A second exception from outside, or stack or memory do not suffice.
+        except BaseException as error:
             releases.call(partial(self._undo, hold.claim))
             if not isinstance(error, EXHAUSTED):
                 raise

@@ -6,7 +6,6 @@ import math
 from functools import partial
 
 from redis_lock_decorators._flow import error_notes
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port
@@ -23,6 +22,7 @@ from redis_lock_decorators._flow.requests import (
     text,
 )
 from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown

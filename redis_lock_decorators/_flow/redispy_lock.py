@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, NoReturn
 
-from redis_lock_decorators._flow import acquire as acquisition
 from redis_lock_decorators._flow import release as releases
+from redis_lock_decorators._flow.acquire import acquire as acquire_claim
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal, ask, is_torn
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 
@@ -53,7 +54,7 @@ async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
     while True:
         claim.clock = None if is_settled else Clock()
         left = max(0.0, stop - port.now())
-        if await acquisition.acquire(port, claim, left, request.sleep, "queue") is not None:
+        if await acquire_claim(port, claim, left, request.sleep, "queue") is not None:
             return False
         # With redis-py's ``Lock`` a holder may wait for its own lock, until that expires.
         if port.held.get(claim.keys[0]) is claim:
@@ -167,7 +168,7 @@ async def _unsettle(
     for claim.identifier in names:  # another thread releases the last one if this stack is full
         claim.released_keys = ()  # by the other identifier
         try:
-            await acquisition.undo(port, claim, cause)
+            await undo(port, claim, cause)
         except EXHAUSTED as error:
             exhausted = error
     if exhausted is not None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal
 
-from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave, report_failure
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
@@ -25,6 +25,7 @@ from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import LOOP_ENDED, TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.starting import start_in_context

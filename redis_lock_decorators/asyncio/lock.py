@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased

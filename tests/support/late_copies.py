@@ -9,10 +9,11 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.wait_strategies import WaitStrategy
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed

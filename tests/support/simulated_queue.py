@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as TimedOut
 
-from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.cohorts import Cohorts
@@ -20,6 +20,7 @@ from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.wait_strategies import WaitStrategy
 from redis_lock_decorators._io.client_state import ClientState
 from support.simulated_loop import BackgroundPort, Resume, SimulatedLoop, _Suspend
 from support.simulation import SimulatedPort, SimulatedServer, new_claim

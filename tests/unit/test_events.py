@@ -15,11 +15,12 @@ from support.simulation import SimulatedPort, cluster_port, new_claim
 
 from redis_lock_decorators import events
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError
 

@@ -26,9 +26,9 @@ from support.faults import (
 from support.releases import KEY, SECOND
 from support.simulation import SimulatedPort, cluster_port, new_claim
 
-from redis_lock_decorators._flow.acquire import UNDO_TIME
 from redis_lock_decorators._flow.retries import OUTAGE, TIDYING
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
+from redis_lock_decorators._flow.undo import UNDO_TIME
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators.errors import LockError
 

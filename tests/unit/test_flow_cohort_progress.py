@@ -12,7 +12,6 @@ from support.faults import raising
 from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer, new_claim
 
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.cohort import (
     MOST_HAND_OFFS,
@@ -20,6 +19,7 @@ from redis_lock_decorators._flow.queue.cohort import (
 )
 from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import WAITER_SILENCE, CohortWaiter
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 
 

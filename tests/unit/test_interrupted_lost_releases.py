@@ -11,13 +11,13 @@ from support.interruptions import Interruption, interrupt_every_line
 from support.releases import KEY, Limit, every_method, new_port
 from support.simulation import SimulatedPort, acquired
 
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED, RELEASING
 from redis_lock_decorators._flow.late_outcomes import late_outcome
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_requests import release_group
 from redis_lock_decorators._flow.requests import refusal_of
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 

@@ -14,11 +14,12 @@ from support.releases import FIRST, KEY, SECOND, Limit, every_method, new_port
 from support.simulation import SimulatedPort, acquired, cluster_port, new_claim
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_requests import release_keys
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 

@@ -22,9 +22,9 @@ from support.releases import FIRST, KEY, Limit, every_method, new_port
 from support.simulation import SimulatedPort, acquired, cluster_port
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.transport import asyncio_pool, private_connection

@@ -23,13 +23,13 @@ from support.fencing import KEY, NUMBER, attempt
 from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer, cluster_port, new_claim
 
-from redis_lock_decorators._flow.acquire import WaitStrategy
 from redis_lock_decorators._flow.attempt import (
     LEAST_CONFIRMATION_SECONDS,
     LONGEST_CONFIRMATION_MS,
 )
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
+from redis_lock_decorators._flow.wait_strategies import WaitStrategy
 from redis_lock_decorators.errors import LockUnconfirmedError
 
 

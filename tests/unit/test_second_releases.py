@@ -10,13 +10,13 @@ from support.fake_wakeup import FakeWakeup
 from support.interruptions import Interrupted, Interruption, interrupt_every_line
 from support.simulation import SimulatedPort, acquired, new_claim
 
-from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs, hand_off
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError
 
