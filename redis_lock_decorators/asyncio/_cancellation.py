@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from functools import partial
 from opcode import opmap
 from typing import Any
 from weakref import ref
@@ -14,11 +15,7 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
-from redis_lock_decorators.asyncio._wait_for import (
-    MOST_POSTPONED,
-    cancel_again,
-    is_ending_wait,
-)
+from redis_lock_decorators.asyncio._wait_for import call_when_cancellable, cancel_again
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
@@ -41,15 +38,14 @@ class BlockTask:
         _cancels: ``task.cancelling()`` on entering the block.
         _earlier_cancels: the same just before that call, unless another cancellation was under way
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
-        _postponed: how often that call was postponed, as the cancellation would be swallowed.
     """
 
-    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_postponed", "_task", "is_due")
+    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
         self.is_due = self._is_cancelled = False
-        self._cancels = self._postponed = 0
+        self._cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
         self._earlier_cancels = self._cancels
@@ -81,18 +77,17 @@ class BlockTask:
         task = self._task()
         return None if task is None or task.done() or self._task == running() else task
 
-    def _cancel(self) -> None:
+    def _cancel(self, is_cancellable: bool = not SWALLOWS) -> None:
         task = self._found()
         if not self.is_due or self._is_cancelled or task is None:
             return
         if is_in_step(task):
             LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
             return
+        if not is_cancellable:
+            call_when_cancellable(task, partial(self._cancel, True))
+            return
         if SWALLOWS:
-            if self._postponed < MOST_POSTPONED and is_ending_wait(task):
-                self._postponed += 1
-                LoopTimer(self._cancel).set(monotonic())
-                return
             cancel_again(task, LOST, lambda: self._is_cancelled)
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()

@@ -10,7 +10,8 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
 #: Iterations of the event loop for which a cancellation is postponed at most.
@@ -38,28 +39,64 @@ _wait_for: Any = asyncio.wait_for
 _task_group: Any = getattr(asyncio, "TaskGroup", None)
 
 
-class Waiting(NamedTuple):
+class Call(NamedTuple):
     """One suspended call of ``asyncio.wait_for``.
 
     Attributes:
         tasks: the task that made it, then the one that awaits that task, and so on.
         future: what it waits for.
         waiter: the future by which it is resumed.
+        coroutine: its own.
     """
 
     tasks: tuple[asyncio.Task[Any], ...]
     future: asyncio.Future[Any]
     waiter: asyncio.Future[Any]
+    coroutine: CoroutineType[Any, Any, Any]
 
     @property
-    def swallows(self) -> bool:
-        """Whether its task was cancelled, and this would be swallowed now."""
-        return self.future.done() and self.waiter.cancelled()
+    def has_returned(self) -> bool:
+        """Whether it has ended, but not by a cancellation."""
+        has_ended = self.coroutine.cr_frame is None
+        return has_ended and self.future.done() and not self.future.cancelled()
 
 
-def is_ending_wait(task: asyncio.Task[Any]) -> bool:
-    """Whether a cancellation would be swallowed, as a call has what it waits for."""
-    return any(waiting.future.done() for waiting in waits_of(task))
+class Awaited(NamedTuple):
+    """What a task awaits, and would cancel if it was cancelled.
+
+    Attributes:
+        calls: the calls of ``asyncio.wait_for``, with their tasks.
+        tasks: all tasks, with the first one.
+        cancelled: those of them that were cancelled as the first one was, and that one.
+    """
+
+    calls: list[Call]
+    tasks: set[asyncio.Task[Any]]
+    cancelled: set[asyncio.Task[Any]]
+
+
+class Step(NamedTuple):
+    """A step on the way from a task to what it awaits.
+
+    Attributes:
+        one: a task, another future, or suspended code.
+        tasks: as in ``Call``.
+        is_cancelled: whether it was cancelled by what awaits it.
+    """
+
+    one: Any
+    tasks: tuple[asyncio.Task[Any], ...] = ()
+    is_cancelled: bool = True
+
+
+def call_when_cancellable(
+    task: asyncio.Task[Any], cancel: Callable[[], None], left: int = MOST_POSTPONED
+) -> None:
+    """Call ``cancel`` as soon as no call that has what it waits for would swallow that, or soon."""
+    if left and any(call.future.done() for call in _own_calls(task)):
+        asyncio.get_running_loop().call_soon(call_when_cancellable, task, cancel, left - 1)
+    else:
+        cancel()
 
 
 def cancel_again(
@@ -67,8 +104,9 @@ def cancel_again(
 ) -> None:
     """Cancel again what swallows the cancellation of a task, which must follow immediately.
 
-    Callbacks run in the order of their registration. So this looks at the task after all others
-    that might end its wait, and just before the task is resumed.
+    Callbacks run in the order of their registration. So this looks at all calls before the first
+    task is resumed, and before the first step of each that one cancels in turn. Before their next
+    steps it looks which calls have returned, although their tasks were cancelled.
 
     Args:
         task: the task.
@@ -79,74 +117,102 @@ def cancel_again(
     loop = asyncio.get_running_loop()
 
     def look(left: int = LOOKS) -> None:
-        if task.done() or not is_wanted():
+        is_first = left == LOOKS  # it is not cancelled yet
+        if task.done() or not (is_first or is_wanted()):
             return
-        for waiting in waits_of(task):
-            if waiting.swallows:
-                loop.call_soon(repeat, waiting.tasks)
-        if left > 1:
+        awaited = awaited_by(task)
+        reached = {one for one in awaited.cancelled if not (is_first or _is_pending(one))}
+        loop.call_soon(check, [call for call in awaited.calls if call.tasks[0] not in reached])
+        if left > 1 and awaited.tasks - reached:
             loop.call_soon(look, left - 1)
 
-    def repeat(tasks: tuple[asyncio.Task[Any], ...], left: int = MOST_POSTPONED) -> None:
-        swallower = next((one for one in tasks if not one.done()), None)
-        if swallower is None or not is_wanted():
-            return
-        if left and is_ending_wait(swallower):
-            loop.call_soon(repeat, tasks, left - 1)
+    def check(calls: list[Call]) -> None:
+        returned = [call for call in calls if call.has_returned]
+        cancelled = awaited_by(task).cancelled if returned else set()
+        for call in returned:
+            swallower = next((one for one in call.tasks if not one.done()), None)
+            if swallower in cancelled and not _is_pending(swallower):
+                call_when_cancellable(swallower, partial(repeat, swallower))
+
+    def repeat(swallower: asyncio.Task[Any]) -> None:
+        if swallower.done() or not is_wanted():
             return
         if sys.version_info >= (3, 11):
             swallower.uncancel()
         cancel_again(swallower, message, is_wanted, swallowed + 1)
         swallower.cancel(message)
         if swallowed >= MOST_SWALLOWED:  # else ``wait_for`` does it, and not a second time
-            for waiting in waits_of(swallower):
-                waiting.future.cancel(message)
+            for call in _own_calls(swallower):
+                call.future.cancel(message)
 
-    loop.call_soon(look)
+    look()
 
 
-def waits_of(task: asyncio.Task[Any]) -> list[Waiting]:
-    """The calls in which a task is suspended, and those of the tasks that it would cancel."""
-    found: list[Waiting] = []
-    seen: set[int] = set()
-    left: list[tuple[tuple[asyncio.Task[Any], ...], Any]] = [((), task)]
+def _own_calls(task: asyncio.Task[Any]) -> list[Call]:
+    """The calls of a task, and of the tasks that it awaits directly."""
+    return [call for call in awaited_by(task).calls if task in call.tasks]
+
+
+def _is_pending(task: asyncio.Task[Any]) -> bool:
+    """Whether a cancellation has yet to reach the code of a task: it does in the next step."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return getattr(task, "_must_cancel", False) or (waiter is not None and waiter.cancelled())
+
+
+def awaited_by(task: asyncio.Task[Any]) -> Awaited:
+    """Find the calls in which a task is suspended, and those of the tasks that it would cancel."""
+    found, seen = Awaited([], set(), set()), set[int]()
+    left = [Step(task)]
     while left:
-        tasks, one = left.pop()
+        step = left.pop()
+        one, tasks, is_cancelled = step
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
         if isinstance(one, asyncio.Task):
-            tasks = (one, *tasks)
-            left += [(tasks, getattr(one, "_fut_waiter", None)), (tasks, one.get_coro())]
+            found.tasks.add(one)
+            if is_cancelled:
+                found.cancelled.add(one)
+            for inner in (getattr(one, "_fut_waiter", None), one.get_coro()):
+                left.append(Step(inner, (one, *tasks), is_cancelled))
         elif type(one) in SUSPENDED:
-            left += _awaited(one, tasks, found)
+            left += _awaited(step, found.calls)
         elif type(one).__name__ in BETWEEN:
-            left += [(tasks, other) for other in gc.get_referents(one) if _is_suspended(other)]
+            left += [step._replace(one=it) for it in gc.get_referents(one) if _is_suspended(it)]
         else:  # a future of ``asyncio.gather``, which is cancelled whatever becomes of its tasks
-            left += [((), child) for child in getattr(one, "_children", ())]
+            was_asked = getattr(one, "_cancel_requested", False)
+            left += [Step(child, (), was_asked) for child in getattr(one, "_children", ())]
     return found
 
 
-def _awaited(
-    suspended: Any, tasks: tuple[asyncio.Task[Any], ...], found: list[Waiting]
-) -> list[tuple[tuple[asyncio.Task[Any], ...], Any]]:
-    """What suspended code awaits, or would cancel; adds it to ``found`` if it is ``wait_for``.
+def _awaited(step: Step, calls: list[Call]) -> list[Step]:
+    """What suspended code awaits, or would cancel; adds it to ``calls`` if it is ``wait_for``.
 
-    A call of ``wait_for`` or a ``TaskGroup`` is cancelled whatever becomes of the tasks in it.
+    A call of ``wait_for`` is cancelled whatever becomes of the task that it waits for.
     """
-    frame, awaited = (getattr(suspended, name) for name in SUSPENDED[type(suspended)])
+    frame, awaited = (getattr(step.one, name) for name in SUSPENDED[type(step.one)])
     if frame is None:
         return []
     if frame.f_code is _wait_for.__code__:
         future, waiter = (frame.f_locals.get(name) for name in ("fut", "waiter"))
         if isinstance(future, asyncio.Future):
             # If it awaits a coroutine, it has cancelled the future, and will not swallow anything.
-            if isinstance(waiter, asyncio.Future) and not isinstance(awaited, CoroutineType):
-                found.append(Waiting(tasks, future, waiter))
-            return [((), future)]
-    elif _task_group is not None and frame.f_code is _task_group.__aexit__.__code__:
-        return [((), child) for child in list(frame.f_locals["self"]._tasks)]
-    return [(tasks, awaited)]
+            has_cancelled = isinstance(awaited, CoroutineType)
+            if isinstance(waiter, asyncio.Future) and not has_cancelled:
+                calls.append(Call(step.tasks, future, waiter, step.one))
+            return [Step(future, (), has_cancelled)]
+    return [step._replace(one=awaited), *_children(step.one, frame)]
+
+
+def _children(suspended: Any, frame: FrameType) -> list[Step]:
+    """The tasks of each ``TaskGroup`` inside whose block, or in whose exit, code is suspended."""
+    if _task_group is None:
+        return []
+    methods = [one for one in gc.get_referents(suspended) if isinstance(one, MethodType)]
+    groups: list[Any] = [one.__self__ for one in methods if one.__func__ is _task_group.__aexit__]
+    if frame.f_code is _task_group.__aexit__.__code__:
+        groups.append(frame.f_locals["self"])
+    return [Step(child, (), group._aborting) for group in groups for child in list(group._tasks)]
 
 
 def _is_suspended(other: object) -> bool:

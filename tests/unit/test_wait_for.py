@@ -122,6 +122,105 @@ def test_task_that_always_waits_for_something_that_ends_is_cancelled(
     asyncio.run(main())
 
 
+async def thrice(loop_of: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.wait_for(asyncio.wait_for(asyncio.wait_for(loop_of(), LONG), LONG), LONG)
+
+
+async def two(loop_of: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.gather(loop_of(), loop_of())
+
+
+async def two_in_waits(loop_of: Callable[[], Awaitable[None]]) -> None:
+    waits = [asyncio.wait_for(loop_of(), LONG) for _ in range(2)]
+    await asyncio.wait_for(asyncio.gather(*waits), LONG)
+
+
+async def two_in_group(loop_of: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(loop_of())
+
+
+async def beside_group(loop_of: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(loop_of())
+        await loop_of()
+
+
+AROUND = [thrice, two, two_in_waits]
+if sys.version_info >= (3, 11):
+    AROUND += [two_in_group, beside_group]
+
+
+@pytest.mark.parametrize("iterations", range(12))
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("around", AROUND)
+def test_tasks_that_the_cancelled_one_cancels_are_cancelled(
+    around: Callable[..., Awaitable[None]], steps: int, iterations: int
+) -> None:
+    async def work() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    async def endless() -> None:
+        while not has_ended:
+            await asyncio.wait_for(work(), LONG)
+            if not SWALLOWS:  # there it does not even let other tasks run
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(around(endless))
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        is_cancelled = task.cancelled()
+        has_ended.append(True)
+        await asyncio.wait([task])
+
+        assert is_cancelled
+
+    has_ended: list[bool] = []
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("iterations", range(6))
+@pytest.mark.parametrize("later", range(6))
+@pytest.mark.parametrize("steps", range(4))
+def test_task_is_cancelled_although_others_cancel_it_too(
+    steps: int, later: int, iterations: int
+) -> None:
+    async def work() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    async def endless() -> None:
+        while not has_ended:
+            await asyncio.wait_for(work(), LONG)
+            if not SWALLOWS:
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(endless())
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+        for _ in range(later):
+            await asyncio.sleep(0)
+        loop.call_soon(task.cancel)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        is_cancelled = task.cancelled()
+        has_ended.append(True)
+        await asyncio.wait([task])
+
+        assert is_cancelled
+
+    has_ended: list[bool] = []
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("swallows", [False, True])
 def test_clean_up_of_what_is_waited_for_is_cancelled_once(swallows: bool) -> None:
     async def inner() -> None:
@@ -149,6 +248,37 @@ def test_clean_up_of_what_is_waited_for_is_cancelled_once(swallows: bool) -> Non
     cleaned: list[bool] = []
     asyncio.run(main())
     assert cleaned == [True]
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("around", AROUND)
+def test_clean_up_by_waits_of_a_cancelled_task_is_not_cancelled(
+    around: Callable[..., Awaitable[None]], steps: int
+) -> None:
+    async def work() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    async def cleaning() -> None:
+        try:
+            await asyncio.wait_for(asyncio.sleep(LONG), LONG)
+        finally:
+            for _ in range(5):
+                await asyncio.wait_for(work(), LONG)
+            cleaned.append(True)
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(around(cleaning))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+        await asyncio.wait([task])
+
+        assert task.cancelled()
+
+    cleaned: list[bool] = []
+    asyncio.run(main())
+    assert cleaned == [True] * (1 if around is thrice else 2)
 
 
 class Trap:
