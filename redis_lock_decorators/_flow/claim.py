@@ -54,6 +54,8 @@ class Claim(Term):
 
         identifier: the value in the keys. "" while no request was made with one, and after the
             keys were handed off: then the claim can release nothing.
+        shares_identifier: another claim may hold the lock by this identifier afterwards, so a
+            second copy of a request to release it must change nothing.
         releaser: the name by which its release is recorded in Redis. It is unique to this claim
             even if the identifier is not; "" until it is needed in that case.
         owner: a weak reference to the thread or task that acquires it or is in its block; None
@@ -104,7 +106,7 @@ class Claim(Term):
         "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
         "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wakeup",
         "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas",
-        "sends_text", "state", "unconfirmed", "unique",
+        "sends_text", "shares_identifier", "state", "unconfirmed", "unique",
     )
     # fmt: on
 
@@ -149,6 +151,7 @@ class Claim(Term):
         self.unrenewed = None
         self.known_ends: dict[str, LeaseEnds] = {}
 
+        self.shares_identifier = False
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None
         self.late_ends: tuple[int, ...] = ()

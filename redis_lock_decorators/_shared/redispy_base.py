@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
-from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_adjust import adjust
@@ -93,9 +93,8 @@ class RedisPyLockBase(Generic[C]):
         self.auto_renew = checked_switch("auto_renew", auto_renew)
         self._key = args.key_of(redis, name)
         self._lock_name = self._key.decode(errors="surrogateescape")
-        claim_of = partial(claim_on, self._key, PROVISIONAL)
         token_slots = self._token_slots() if self.thread_local else TokenSlot.shared()
-        self.local = Local(token_slots, claim_of)
+        self.local = Local(token_slots, self._claim_of)
         self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
@@ -239,13 +238,21 @@ class RedisPyLockBase(Generic[C]):
         longest = math.inf if wait is None else args.checked_seconds("blocking_timeout", wait)
         endless = self.timeout is None and not self.auto_renew
         seconds = PROVISIONAL if self.timeout is None else args.checked_timeout(self.timeout)
+        claim = claim_on(self._key, seconds)
+        claim.shares_identifier = token is not None
         return AcquireRequest(
-            claim=claim_on(self._key, seconds),
+            claim=claim,
             wait=longest if blocks else 0.0,
             sleep=args.checked_sleep(self.sleep if sleep is None else sleep) if blocks else 1.0,
             token=None if token is None else args.checked_token(token),
             endless=endless,
         )
+
+    def _claim_of(self, token: str) -> Claim:
+        """A claim that is held by a token from elsewhere."""
+        claim = claim_on(self._key, PROVISIONAL, token)
+        claim.shares_identifier = True
+        return claim
 
     def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:
         """Return a function from the remaining seconds to the wanted ones."""

@@ -16,6 +16,7 @@ from support.suspensions import cancel_everywhere
 
 import redis_lock_decorators.lock
 from redis_lock_decorators import _lua
+from redis_lock_decorators.compat import python_redis_lock
 from redis_lock_decorators.testing import LocalServer
 
 if not LEGACY:
@@ -101,6 +102,46 @@ async def test_release_succeeds_though_a_message_is_lost(
 
     assert lock.local.token is None
     assert not direct.exists(name)
+
+
+def loses_first_release(direct, key):
+    """A rule for the proxy: the next holder has the same token before the release is repeated."""
+    releases = []
+
+    def is_lost(command):
+        if not runs("release")(command):
+            return False
+        releases.append(command)
+        if len(releases) == 2:
+            direct.set(key, MINE, px=10_000)
+        return len(releases) == 1
+
+    return is_lost
+
+
+@pytest.mark.parametrize("timeout", [None, 10])
+async def test_repeated_release_leaves_the_next_holder_with_the_same_token(
+    proxy, direct, name, make, timeout
+):
+    lock = make(timeout=timeout)
+    await warm(lock)
+    assert await do(lock.acquire(token=MINE))
+    proxy.drop_reply(loses_first_release(direct, name), times=10)
+
+    await do(lock.release())
+
+    assert direct.get(name) == MINE.encode()
+
+
+def test_repeated_release_leaves_the_next_holder_with_the_same_id(proxy, direct, name):
+    lock = python_redis_lock.Lock(proxy.client(), name, expire=10, id=MINE)
+    assert lock.acquire()
+    proxy.drop_reply(loses_first_release(direct, f"lock:{name}"), times=10)
+
+    lock.release()
+
+    assert direct.get(f"lock:{name}") == MINE.encode()
+    direct.delete(f"lock:{name}")
 
 
 @FATES

@@ -44,7 +44,7 @@ STEPS = st.one_of(
     st.tuples(st.just("force"), WAITERS),
     st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE)),
     st.tuples(st.just("release"), WAITERS, RELEASERS),
-    st.tuples(st.just("release"), WAITERS, RELEASERS, st.just(1)),
+    st.tuples(st.just("release"), WAITERS, RELEASERS, st.sampled_from([1, 2])),
     st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE), RELEASERS, st.just(1)),
     st.tuples(st.just("pattern"), CHANNELS),
     st.tuples(st.just("release both"), WAITERS),

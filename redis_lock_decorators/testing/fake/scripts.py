@@ -267,8 +267,9 @@ class Scripts:
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
-            if holder != identifier:
-                if holder == resting or not self.was_released(released, releaser):
+            was_released = self.was_released(released, releaser)
+            if holder != identifier or (noted == 2 and was_released):
+                if holder == resting or not was_released:
                     refused += (at, "" if holder is None else holder)
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
