@@ -32,7 +32,8 @@ class Watched(Protocol):
     ) -> list[Any] | None:
         """Run the commands in a transaction and return their replies; ``sending`` as of ``Port``.
 
-        None if the key has changed since it was watched: then none of them was run.
+        An error reply is an item: the other commands were run all the same. None if the key has
+        changed since it was watched: then none of them was run.
         """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any
 
@@ -85,10 +85,24 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     if done is None:
         why = "its key changes faster than it can be read"
         raise LockNotOwnedError(claim.lock_name, why=why)
+    raise_failure(done[:1])
     claim.maybe_released += (key,)  # the request below may fail, and the release is repeated then
+    raise_failure([reply for reply in done if not _is_other_data(port, reply)])
     if done[-1]:
         await recheck_queue(port, claim, key)
     return None
+
+
+def raise_failure(replies: Iterable[Any]) -> None:
+    """Raise the first error among replies."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+
+
+def _is_other_data(port: Port, reply: Any) -> bool:
+    """Whether a command was refused as its key, of the records, holds other data."""
+    return isinstance(reply, Exception) and port.lacks(reply) == "string"
 
 
 async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
@@ -100,7 +114,9 @@ async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
     """
     _, _, records = with_queue((key,))
     try:
-        return await watched.execute(("HDEL", records, NO_FIELD)) is not None
+        done = await watched.execute(("HDEL", records, NO_FIELD))
+        raise_failure(done or ())
+        return done is not None
     except Exception as error:
         if port.lacks(error) in ("memory", "right", "command", "string"):
             return True

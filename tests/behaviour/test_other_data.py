@@ -112,3 +112,25 @@ async def test_error_says_which_companion_key_may_hold_other_data(front, client,
 
     await do(lease.release())
     client.delete(queue)
+
+
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
+@pytest.mark.parametrize("kind", [b"queue", b"waiters", b"released"])
+async def test_other_data_in_a_companion_key_is_no_loss(
+    front, client, conn, name, topology, method, kind
+):
+    if method == "native" and not topology.has_native_release:
+        pytest.skip("the server has no native release")
+    if method == "transaction" and topology.is_cluster:
+        pytest.skip("a cluster has no transactions")
+    key = f"sys:lock:{name}".encode()
+    lock = front.package.RedisLock(name, client=conn, release_method=method)
+    spoil(client, companion(key, kind))
+    try:
+        async with front.held(lock):
+            pass
+        identifier = await do(front.package.acquire_lock(conn, name, 60))
+        assert await do(front.package.release_lock(conn, name, identifier)) is True
+    finally:
+        client.delete(companion(key, kind))
+    assert not client.exists(key)

@@ -81,7 +81,8 @@ class Watch:
                 state.has_transacted = False
             raise
         state.has_transacted, self._is_watching = True, False
-        return executed(replies[-1])
+        found: list[Any] | None = replies[-1]
+        return found
 
     async def _begin(self) -> None:
         try:
@@ -97,12 +98,6 @@ class Watch:
             refused = client_errors.closed(self._client, "MULTI is refused now")
             raise client_errors.caused(refused, begun)
         return replies
-
-
-def executed(replies: list[Any] | None) -> list[Any] | None:
-    """The reply of EXEC, None if the key has changed; raises the error of a command."""
-    raise_failure(replies or ())
-    return replies
 
 
 def raise_failure(replies: Iterable[Any]) -> None:

@@ -27,7 +27,7 @@ from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
-from redis_lock_decorators._io.transport.watch import ClientState, executed, raise_failure
+from redis_lock_decorators._io.transport.watch import ClientState, raise_failure
 from redis_lock_decorators._io.unconfigured import drop_unconfigured, drop_unconfigured_idle
 
 W = TypeVar("W", bound="_Watch")
@@ -95,7 +95,7 @@ class _Watch:
         if sending is not None:
             sending()
         try:
-            replies: list[Any] = await self._result(self._pipeline.execute())
+            replies: list[Any] = await self._result(self._pipeline.execute(raise_on_error=False))
         except Exception as error:
             if error_replies.is_change(error):
                 return None
@@ -127,7 +127,8 @@ class _Watch:
             raise
         self._client_state.has_transacted = True
         self._pipeline.watching = False
-        return executed(replies[-1])
+        found: list[Any] | None = replies[-1]
+        return found
 
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """Send commands together and return their replies; an error reply is an item."""
