@@ -36,6 +36,8 @@ FENCE_KEPT_MS = _lua.KEPT
 #: Argument of the script ``acquire``: the last key is no lock. It never exists: while its slot is
 #: moving, no node has all keys of the request, so none runs it.
 GUARDED = 3
+#: Argument of the script ``acquire``: call GET before the lock is acquired.
+CHECKING = 4
 #: A lease that had ended when the reply arrived.
 TOO_LATE = Refusal(None)
 #: A lock whose keys are on two nodes.
@@ -97,7 +99,18 @@ def _acquire_group(
     if len(claim.keys) > 1:
         read = partial(_read_refusal, claim, group)
         return ask(port, "acquire", claim, group, claim.expire_ms, until=until, read=read)
+    if not port.rights.has_get:
+        return _acquire_checking(port, claim, group, until)
     return ask(port, "acquire", claim, group, claim.expire_ms, until=until)
+
+
+async def _acquire_checking(
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+) -> Refusal | None:
+    """Acquire one key by a request that is refused to a user who could not release it."""
+    refusal = await ask(port, "acquire", claim, group, claim.expire_ms, CHECKING, until=until)
+    port.rights.has_get = True
+    return refusal
 
 
 def _read_refusal(

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.known_rights import KnownRights
 
 T = TypeVar("T")
 #: Called before the first byte of a request may reach a server, unless the request then fails with
@@ -47,6 +48,7 @@ class Port(Protocol):
         transacts: the client supports WATCH.
         cancellable: flows run in tasks, which may be cancelled.
         serials: request numbers; each is used once in this process.
+        rights: what the client's user is known to be allowed.
         held: the claims that this process holds through the client, by key.
     """
 
@@ -57,6 +59,7 @@ class Port(Protocol):
     transacts: bool
     cancellable: bool
     serials: Iterator[int]
+    rights: KnownRights
     held: HeldClaims
 
     def now(self) -> float:

@@ -148,6 +148,8 @@ async def ask(
         port.withdraw(claim.identifier, error, sending)
         if isinstance(error, Exception):
             refuse_fork(claim)  # a signal handler may have forked meanwhile
+            if port.lacks(error) == "right":
+                port.rights.has_get = False
             if port.lacks(error) == "string":
                 raise OtherData(claim.lock_name, error, keys) from error
         elif sending is not None and (reply := port.late_reply(sending)) is not None:

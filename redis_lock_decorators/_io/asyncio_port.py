@@ -78,6 +78,7 @@ class AsyncioPort(BasePort):
         self.held = client_state.held
         self.arrivals = client_state.arrivals
         self.serials = client_state.serials
+        self.rights = client_state.rights
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
         self.may_resend = transport.may_resend

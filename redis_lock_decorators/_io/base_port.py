@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from redis_lock_decorators._flow.known_rights import KnownRights
 from redis_lock_decorators._flow.port import LateReply, Sending
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
@@ -26,6 +27,7 @@ class BasePort:
         "lease_loop",
         "may_resend",
         "renewer",
+        "rights",
         "serials",
         "slotted",
         "transacts",
@@ -45,6 +47,7 @@ class BasePort:
     # Each port sets these itself: calling a base method would slow each lease down.
     client: Any
     serials: Iterator[int]
+    rights: KnownRights
     slotted: bool
     _client_state: ClientState[Any]
 

@@ -125,6 +125,7 @@ class BlockingPort(BasePort):
         self.held = client_state.held
         self.arrivals = client_state.arrivals
         self.serials = client_state.serials
+        self.rights = client_state.rights
         self.slotted = client_state.slotted
         #: any thread
         self.transacts = client_state.transacts

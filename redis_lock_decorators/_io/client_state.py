@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.known_rights import KnownRights
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.cohorts import Cohorts
@@ -64,6 +65,7 @@ class ClientState(Generic[T]):
         cohorts: the cohorts of its waiters, by key and lease length in milliseconds.
         subscribers: receive the messages to waiters, by cluster node.
         reachabilities: whether messages could be received, by cluster node.
+        rights: what its user is known to be allowed.
         serials: numbers of requests; a stale reply never has the number of a later request.
         held: the claims held through it, by key.
         arrivals: the claims that compete for keys through it, in order of arrival.
@@ -81,6 +83,7 @@ class ClientState(Generic[T]):
         "plain",
         "port",
         "reachabilities",
+        "rights",
         "sender",
         "serials",
         "slotted",
@@ -101,6 +104,7 @@ class ClientState(Generic[T]):
         self.reachabilities: dict[object, Reachability] = {}
         self.cohorts = Cohorts()
         self.serials: Iterator[int] = itertools.count(1)
+        self.rights = KnownRights()
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
         self.port: Callable[[], Any] = no_port

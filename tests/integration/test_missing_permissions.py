@@ -84,10 +84,27 @@ async def test_lock_that_could_not_be_released_is_not_acquired(place, front, nam
     rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
     with place.user(*[rule for rule in rules if rule != "+get"]):
         lock = front.package.RedisLock(name, client=place.client(front), wait=strategy, expire=30)
-        with pytest.raises(redis.exceptions.ResponseError, match="permission"):
-            await do(lock.acquire())
+        for _ in range(3):
+            with pytest.raises(redis.exceptions.ResponseError, match="permission"):
+                await do(lock.acquire())
 
     assert place.left(f"{PREFIX}{name}") == 0
+
+
+async def test_only_a_held_lock_is_left_if_releases_become_forbidden(place, front, name):
+    with place.user(*permissions.rules(PREFIX, uses_of(place, QUEUE))):
+        client = place.client(front)
+        make = front.package.RedisLock
+        lease = await do(make(name, client=client, expire=30).acquire())
+        place.change("-get")
+        with pytest.raises(redis.exceptions.ResponseError, match="permission"):
+            await do(lease.release())
+        for _ in range(3):
+            with pytest.raises(redis.exceptions.ResponseError, match="permission"):
+                await do(make(f"{name}:2", client=client, expire=30).acquire())
+
+    assert place.left(f"{PREFIX}{name}") == 1
+    assert place.left(f"{PREFIX}{name}:2") == 0
 
 
 @pytest.mark.parametrize("missing", ["+multi", "+exec"])

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.known_rights import KnownRights
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
@@ -81,6 +82,7 @@ class SimulatedPort:
         self.transacts = not server.cluster
         self.may_resend = may_resend
         self.serials: Iterator[int] = itertools.count(1)
+        self.rights = KnownRights()
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
         self.random = random.Random(seed).random

@@ -123,7 +123,7 @@ def new_port(port: BlockingPort) -> BackgroundPort:
     client_state = ClientState(
         client, RequestBatcher() if port.may_resend else DirectSender(), port.lease_loop
     )
-    client_state.serials = port.serials
+    client_state.serials, client_state.rights = port.serials, port.rights
     if not port.may_resend:
         plain = ConnectionTransport(client.connection_pool, port._private_pool)
         return BackgroundPort(client, client_state, plain, thread_subscription)
