@@ -104,7 +104,7 @@ class ClientState(Generic[T]):
         self.reachabilities: dict[object, Reachability] = {}
         self.cohorts = Cohorts()
         self.serials: Iterator[int] = itertools.count(1)
-        self.rights = KnownRights()
+        self.rights = KnownRights()  #: any thread
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
         self.port: Callable[[], Any] = no_port

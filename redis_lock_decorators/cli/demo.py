@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.demo_outcomes import Outcome, table
 from redis_lock_decorators.cli.demo_scenes import WORKERS, Scenes
@@ -73,5 +74,5 @@ def _place(connection: Any) -> Iterator[Place]:
         try:
             server = stack.enter_context(LocalServer())
         except ServerNotFound as error:
-            fail(f"{error}, or give --url", exit_codes.UNAVAILABLE)
+            fail(f"{safe_text(error)}, or give --url", exit_codes.UNAVAILABLE)
         yield Place(server.url, prefix)

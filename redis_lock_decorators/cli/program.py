@@ -92,10 +92,10 @@ class Program(click.Group):
         except KeyboardInterrupt:
             sys.exit(exit_codes.INTERRUPTED)
         except Exception as error:
-            fail(*_explained(error))
+            fail(*explained(error))
 
 
-def _explained(error: Exception) -> tuple[str, int]:
+def explained(error: Exception) -> tuple[str, int]:
     """The message and the exit code for an error.
 
     The exit code 1 is a result, such as "the lock is free".

@@ -128,8 +128,8 @@ class Supervision:
         self._guard.watch(self._kill_at + LONGEST_PAUSE)  # this process kills first, unless stopped
         try:
             self._lease.check()
-        except LockError as error:
-            note(f"{error}; the command gets SIGTERM")
+        except LockError as loss:
+            note(f"{loss}; the command gets SIGTERM")
         self._child.signal(signal.SIGTERM)
         self._child.signal(signal.SIGCONT)  # a stopped process ends when it continues
 

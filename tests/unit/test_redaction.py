@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from support.exceptions import exception_of
 
 from redis_lock_decorators._flow.renewal.outages import Outages
 from redis_lock_decorators._io import error_replies
 from redis_lock_decorators._rules.redaction import described, safe_text
-from redis_lock_decorators.cli.output import note
+from redis_lock_decorators.cli.program import explained
+from redis_lock_decorators.errors import ConfigurationError
 
 PACKAGE = Path(described.__code__.co_filename).parents[1]
 PASSWORD = "s3cr3t,x=1"  # noqa: S105
@@ -102,10 +104,10 @@ def test_reason_of_a_loss_contains_no_password(caplog: pytest.LogCaptureFixture)
     assert "s3cr3t" not in caplog.text
 
 
-def test_command_line_prints_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    note(f"the server: {NO_MASTER}")
+@pytest.mark.parametrize("kind", [redis.ConnectionError, OSError, ConfigurationError])
+def test_command_line_prints_no_password(kind: type[Exception]) -> None:
+    printed, _ = explained(kind(NO_MASTER))
 
-    printed = capsys.readouterr().err
     assert "No master found" in printed
     assert "s3cr3t" not in printed
 
@@ -125,7 +127,7 @@ OTHERS = {
     *{str(path.relative_to(PACKAGE)) for path in (PACKAGE / "_io" / "transport").glob("*.py")},
 }
 #: Folders whose texts are hidden where they are printed, or that see no client.
-FOLDERS = {"cli", "_rules", "testing"}
+FOLDERS = {"_rules", "testing"}
 MODULES = [
     path
     for path in sorted(PACKAGE.rglob("*.py"))
