@@ -74,7 +74,7 @@ class Claim(Term):
 
         has_asked: a script with its identifier may have reached a server.
         queue_entry: its entry in a queue, which a release cancels; None if it has none.
-        queue_wakeup: wakes its waiter in a queue.
+        queue_wait: waits in the queue for it, a ``ClaimEntry``; None if nothing does.
         has_queued: it waited in a queue, so other clients may wait there too.
         queue_record: what the subscriber of that queue records of it as the holder.
         cohort: the cohort that it waits in or holds the lock for.
@@ -104,7 +104,7 @@ class Claim(Term):
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
         "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
         "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
-        "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wakeup",
+        "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wait",
         "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas",
         "sends_text", "shares_identifier", "state", "unconfirmed", "unique",
     )
@@ -165,7 +165,7 @@ class Claim(Term):
         self.has_asked = False
         self.unconfirmed = ""
         self.queue_entry: str | None = None
-        self.queue_wakeup: Any = None
+        self.queue_wait: Any = None
         self.has_queued = False
         self.queue_record: QueueRecord | None = None
         self.hand_offs = 0

@@ -46,8 +46,6 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> list[Cla
     Raises:
         LockError: the interrupted code holds the lock by this identifier.
     """
-    if holder is None:
-        return []
     others = [other for other in port.interrupted() if other is not claim]
     for other in others:
         if _identifier(other) == holder:

@@ -18,6 +18,8 @@ from support.periodic_signals import periodic_signals
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._flow.queue import entry_requests
+from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry
+from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._lua import script
 from redis_lock_decorators.testing import LocalServer
@@ -168,6 +170,68 @@ def test_handler_fails_if_the_waiter_that_it_interrupts_is_granted_the_lock(
 
     assert "would wait for itself" in found[0]
     assert found[1:] == ["waiter"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_handler_gets_the_lock_before_a_waiter_that_joins_the_queue_again(
+    server, name, at, moment, monkeypatch
+):
+    lock = RedisLock(name, client=server.client(), acquire_time=PATIENCE)
+    other = RedisLock(name, client=server.client()).acquire()
+    order, waits, join = [], [], ClaimEntry.__init__
+
+    def recorded(self, port, claim, *arguments):
+        waits[:] = waits or [self]
+        join(self, port, claim, *arguments)
+
+    def handler():
+        threading.Timer(0.3, other.release).start()
+        with RedisLock(name, client=server.client(), acquire_time=1.5):  # shorter than a grant
+            order.append("handler")
+
+    def join_again(*_):
+        at(moment, ("enqueue",), handler)
+        waits.pop().waiter.wakeup.notify(Signal.RETRY)
+
+    plain = signal.signal(signal.SIGALRM, join_again)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(ClaimEntry, "__init__", recorded)
+            with lock:
+                order.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+
+    assert order == ["handler", "waiter"]
+
+
+def test_handler_in_a_cohort_gets_the_lock_before_the_waiter_that_it_interrupts(server, name):
+    client, order = server.client(), []
+    other = RedisLock(name, client=server.client()).acquire()
+
+    def lead():
+        time.sleep(0.1)
+        with RedisLock(name, client=client, wait="cohort", acquire_time=PATIENCE):
+            order.append("leader")
+
+    def handler(*_):
+        threading.Timer(0.3, other.release).start()
+        with RedisLock(name, client=client, wait="cohort", acquire_time=1.5):
+            order.append("handler")
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    plain = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with RedisLock(name, client=client, acquire_time=PATIENCE):
+            order.append("waiter")
+    finally:
+        signal.signal(signal.SIGALRM, plain)
+        leader.join()
+
+    assert order == ["leader", "handler", "waiter"]
 
 
 def test_task_of_a_handler_gets_the_lock_before_the_waiter_that_it_interrupts(server, name):

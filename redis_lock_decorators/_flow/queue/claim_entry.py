@@ -68,6 +68,10 @@ class ClaimEntry:
         if former:
             await entry_requests.leave_former(self._port, self._key, former)
 
+    def entries(self) -> list[str]:
+        """The present entry and the one that it replaces: either may be in the queue."""
+        return [entry for entry in (self._claim.queue_entry, self._former) if entry]
+
     def _move(self) -> None:
         """Prepare a new entry with a new identifier, at the present subscriber."""
         port, claim, old = self._port, self._claim, self.waiter

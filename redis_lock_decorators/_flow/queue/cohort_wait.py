@@ -72,8 +72,9 @@ async def _wait(
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
                 return refusal
-            if cohort.holder is not None:
-                refuse_interrupted(port, claim, cohort.holder.identifier)
+            if _interrupts_waiter(port, claim, cohort) and cohort.withdraw(waiter):
+                claim.cohort = None  # it is not handed off
+                return await compete()
             pause = RECHECK if cohort.is_near(waiter) else min(2 * pause, LONGEST_RECHECK)
             await waiter.wakeup.wait(max(0.0, min(left, pause)))
         return None
@@ -83,3 +84,16 @@ async def _wait(
         claim.cohort_waiter = None  # they refer to each other
         cohort.owners.remove(waiter)
         cohort.stop_leading(waiter, port.now())
+
+
+def _interrupts_waiter(port: QueuePort, claim: Claim, cohort: Cohort) -> bool:
+    """Whether this code interrupts other code that is in the queue of the same lock.
+
+    Then it joins the queue itself, which takes that entry out of it.
+
+    Raises:
+        LockError: it interrupts the holder.
+    """
+    holder = None if cohort.holder is None else cohort.holder.identifier
+    others = refuse_interrupted(port, claim, holder)
+    return any(other.keys == claim.keys and other.queue_wait is not None for other in others)

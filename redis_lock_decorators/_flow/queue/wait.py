@@ -51,14 +51,16 @@ async def wait(
     if port.slotted:  # each node has a subscriber of its own
         await persist(port, partial(port.locate, claim.keys[0]), stop)
     waiting = _QueueWait(port, claim, attempt, stop, pauses)
+    claim.queue_wait = waiting  # they refer to each other
     try:
         waiting.subscriber.join(waiting.waiter)
         last = await waiting.wait(refusal)
         if last is None:
             entry = None if waiting.is_confirmed else claim.queue_entry
             claim.queue_record = waiting.subscriber.enter(claim.identifier, claim, entry)
-            claim.queue_entry = claim.queue_wakeup = None
+            claim.queue_entry = None
     finally:
+        claim.queue_wait = None
         try:
             waiting.subscriber.leave(waiting.waiter)
         except BaseException:  # from outside; a waiter that remains would keep it subscribed
@@ -152,7 +154,6 @@ class _QueueWait(ClaimEntry):
         channel = self.subscriber.channel
         _allow_for(claim, self.subscriber.round_trip)
         claim.queue_entry = waiter.queue_entry = f"{channel}|{claim.identifier}|{claim.grant_ms}"
-        claim.queue_wakeup = waiter.wakeup
         sent = port.now()
         waiter.first_sent = sent
 
@@ -189,21 +190,22 @@ class _QueueWait(ClaimEntry):
         return await persist(port, self._attempt, self._stop)
 
     async def _suspend(self, other: Claim) -> None:
-        """Take the queue entry of code that this code interrupts, so that it is granted no lock.
+        """Take the queue entries of code that this code interrupts, so that it is granted no lock.
 
         It could not act on the grant before this code returns. Then it joins the queue again.
 
         Raises:
             LockError: it was granted the lock before.
         """
-        port, claim, entry, wakeup = self._port, self._claim, other.queue_entry, other.queue_wakeup
-        if entry is None or wakeup is None or other.keys != claim.keys:
+        port, claim, waiting = self._port, self._claim, other.queue_wait
+        if waiting is None or other.keys != claim.keys or not waiting.entries():
             return
         try:
-            remove = partial(entry_requests.remove, port, self._key, entry)
-            await persist(port, remove, self._stop)
+            for entry in waiting.entries():
+                remove = partial(entry_requests.remove, port, self._key, entry)
+                await persist(port, remove, self._stop)
         finally:
-            wakeup.notify(Signal.RETRY)
+            waiting.waiter.wakeup.notify(Signal.RETRY)
         ask_holder = partial(get, port, self._key, claim.lock_name)
         refuse_interrupted(port, claim, text(await persist(port, ask_holder, self._stop)))
 
