@@ -48,7 +48,7 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> list[Cla
     """
     others = [other for other in port.interrupted() if other is not claim]
     for other in others:
-        if _identifier(other) == holder:
+        if holder in _identifiers(other):
             raise LockError(
                 f"lock {claim.lock_name!r:.80} is held by this same thread, which is acquiring or "
                 "releasing it: a signal handler or finalizer that interrupts it would wait for "
@@ -69,10 +69,16 @@ def _is_inside(claim: Claim, other: Claim) -> bool:
     return claim.is_inside is None or other.in_transition or claim.is_inside(other)
 
 
-def _identifier(claim: Claim) -> str:
-    """The identifier in a claim's keys, also during a hand-off within its cohort; "" if none."""
+def _identifiers(claim: Claim) -> list[str]:
+    """The identifiers by which a claim may hold its keys.
+
+    During a hand-off within its cohort it is that of the other claim. A waiter that joins the queue
+    again may have been granted the lock by its former entry.
+    """
+    entries = [] if claim.queue_wait is None else claim.queue_wait.entries()
     waiter, disposal = claim.cohort_waiter, claim.disposal
     received = None if waiter is None else waiter.handover
     identifier = claim.identifier if received is None else received.identifier
     handed = None if disposal is None else disposal.handed_off()
-    return "" if handed is not None else identifier
+    own = [] if handed is not None else [identifier]
+    return own + [entry.split("|")[1] for entry in entries]

@@ -17,7 +17,7 @@ from support.leftovers import PATIENCE
 from support.periodic_signals import periodic_signals
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
-from redis_lock_decorators._flow.queue import entry_requests
+from redis_lock_decorators._flow.queue import claim_entry, entry_requests
 from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
@@ -204,6 +204,47 @@ def test_handler_gets_the_lock_before_a_waiter_that_joins_the_queue_again(
         signal.signal(signal.SIGALRM, plain)
 
     assert order == ["handler", "waiter"]
+
+
+def test_handler_fails_if_the_waiter_was_granted_the_lock_and_joins_the_queue_again(
+    server, direct, name, monkeypatch
+):
+    """Between its new identifier and the request that replaces its former entry."""
+    lock = RedisLock(name, client=server.client(), acquire_time=PATIENCE)
+    other = RedisLock(name, client=server.client()).acquire()
+    new, found = claim_entry.QueuedWaiter, []
+
+    def handler():
+        with pytest.raises(LockError, match="would wait for itself"), lock:
+            pass
+        found.append("handler")
+
+    def interrupted(key, identifier, wakeup):
+        waiter = new(key, identifier, wakeup)
+        if found == ["first"]:
+            found.append("second")
+            other.release()
+            until_granted(direct, other.key, other.identifier)
+            handler()
+        elif not found:
+            found.append("first")
+            threading.Timer(0.3, wakeup.notify, [Signal.RETRY]).start()
+        return waiter
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claim_entry, "QueuedWaiter", interrupted)
+        with lock:
+            found.append("waiter")
+
+    assert found == ["first", "second", "handler", "waiter"]
+
+
+def until_granted(direct, key, identifier):
+    """Wait until another identifier holds the lock."""
+    end = time.monotonic() + PATIENCE
+    while direct.get(key) in (None, identifier.encode()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_handler_in_a_cohort_gets_the_lock_before_the_waiter_that_it_interrupts(server, name):
