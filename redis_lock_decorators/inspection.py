@@ -23,7 +23,7 @@ from redis_lock_decorators._rules.keys import (
 )
 from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed
 from redis_lock_decorators._rules.permissions import key_pattern
-from redis_lock_decorators.errors import LockNameError
+from redis_lock_decorators.errors import ConfigurationError, LockNameError
 
 __all__ = ["LockStatus", "Waiter", "find_locks", "hand_over_times", "lock_status", "waiters"]
 
@@ -100,10 +100,12 @@ def find_locks(
         pages with one lock or more.
 
     Raises:
-        ConfigurationError: the client is one of asyncio.
+        ConfigurationError: the client is one of asyncio, or the pattern is no text.
         redis.exceptions.RedisError: the server does not answer or refuses a command.
     """
     refuse_unfit_client(client, awaited=False)
+    if not isinstance(pattern, str):
+        raise ConfigurationError(f"pattern={pattern!r:.80}: give text such as 'report:*'")
     match = (key_pattern(prefix)[:-1] + pattern).encode(errors="surrogateescape")
     for page in pages(client, match):
         keys = [key for key in page if not is_companion(key)]

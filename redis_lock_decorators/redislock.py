@@ -186,7 +186,8 @@ class RedisLock(LockBase[BlockingClient]):
             LockTimeoutError: the lock was not free in time; the function was not called.
             LockUnconfirmedError: too few replicas confirmed the lock; the function was not called.
             LockLostError: the function succeeded, but the lease ended before it did.
-            ConfigurationError: the function's body would run after the call has returned.
+            ConfigurationError: it is no function, or its body would run after the call has
+                returned.
         """
         refuse_later(function, _CALLED)
         attempt = Attempt(self._config, self._names_of(args, kwargs))

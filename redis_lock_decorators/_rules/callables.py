@@ -18,6 +18,7 @@ from redis_lock_decorators._rules.deferred_results import (
     makes_context_managers,
 )
 from redis_lock_decorators._rules.main_module import module_of
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 R = TypeVar("R")
@@ -92,9 +93,11 @@ def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> 
     """Refuse a function whose body runs after the call.
 
     Raises:
-        ConfigurationError: the function is not of one of the ``fitting`` kinds, or it returns a
-            context manager.
+        ConfigurationError: it cannot be called, is not of one of the ``fitting`` kinds, or returns
+            a context manager.
     """
+    if not callable(function):
+        raise ConfigurationError(f"call({shown_value(function)}): give a function")
     kind = kind_of(function)
     if kind not in fitting:
         raise ConfigurationError(f"{full_name(function)} is {kind.value}: {BELOW}")

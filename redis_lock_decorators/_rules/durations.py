@@ -18,7 +18,7 @@ SHORTEST_LEASE = 0.01
 
 def checked_expire(expire: object, option: str = "expire") -> float:
     """Return the time to live of a lease: more than 0 s, at most ``LONGEST_EXPIRE``."""
-    seconds = _number(option, expire)
+    seconds = checked_number(option, expire)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
             f"{option}={shown_value(expire)}: a lease lives more than 0 s and at most "
@@ -42,7 +42,7 @@ def checked_acquire_time(acquire_time: object) -> float:
     """Return the longest wait: 0 means one try, None becomes infinity."""
     if acquire_time is None:
         return math.inf
-    seconds = _number("acquire_time", acquire_time)
+    seconds = checked_number("acquire_time", acquire_time)
     if not seconds >= 0:
         raise ConfigurationError(
             f"acquire_time={shown_value(acquire_time)}: give seconds, 0 for one try, None to wait "
@@ -53,7 +53,7 @@ def checked_acquire_time(acquire_time: object) -> float:
 
 def checked_delta(delta: object) -> float:
     """Return the pause between two tries: more than 0 s, at most an hour."""
-    seconds = _number("delta", delta)
+    seconds = checked_number("delta", delta)
     if not 0 < seconds <= 3600:
         raise ConfigurationError(
             f"delta={shown_value(delta)}: give the seconds between two tries, more than 0 and at "
@@ -66,7 +66,7 @@ def checked_hold(option: str, hold: object) -> float | None:
     """Return ``max_hold`` or ``min_hold``: more than 0 s, at most a year; None for no limit."""
     if hold is None:
         return None
-    seconds = _number(option, hold)
+    seconds = checked_number(option, hold)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
             f"{option}={shown_value(hold)}: give more than 0 s and at most "
@@ -89,7 +89,8 @@ def _typed(option: str, value: object) -> str:
     return f"{option}={value_text} is {of_type}"
 
 
-def _number(option: str, value: object) -> float:
+def checked_number(option: str, value: object) -> float:
+    """Return a number of seconds that a float can hold; it may be negative, infinite or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         tries_once = value is False and option == "acquire_time"
         cure = ", 0 for one try, or acquire(blocking=False)" if tries_once else ""

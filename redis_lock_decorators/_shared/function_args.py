@@ -11,15 +11,16 @@ from redis_lock_decorators._rules.options import checked_prefix
 from redis_lock_decorators.errors import ConfigurationError
 
 
-def refuse_no_client(conn: object) -> None:
+def refuse_no_client(conn: object, argument: str = "conn") -> None:
     """Refuse None and text as a client: the result of a failed function, or a misplaced name.
 
     Raises:
-        ConfigurationError: ``conn`` is None or text.
+        ConfigurationError: it is None or text.
     """
     if conn is None:
         raise ConfigurationError(
-            "conn=None: give a Redis client (only RedisLock uses the configured one by default)"
+            f"{argument}=None: give a Redis client (only RedisLock uses the configured one by "
+            "default)"
         )
     if isinstance(conn, (str, bytes)):  # not shown: a URL may hold a password
         raise ConfigurationError(

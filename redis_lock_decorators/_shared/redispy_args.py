@@ -89,6 +89,6 @@ def _number(argument: str, seconds: object) -> float:
     """Return a number; it may be infinite or NaN."""
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
         if abs(seconds) > 1e300:
-            return math.copysign(math.inf, seconds)
+            return math.inf if seconds > 0 else -math.inf
         return float(seconds)
     raise ConfigurationError(f"{argument}={shown_value(seconds)}: give a number of seconds")

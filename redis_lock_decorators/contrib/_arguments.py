@@ -9,15 +9,16 @@ from typing import Any
 import redis
 
 from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators._rules.durations import checked_number
 from redis_lock_decorators.locks import default
 
 
 def checked_seconds(option: str, value: Any) -> float:
     """Return a duration; refuse what is not a finite number of seconds above 0."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:
+    seconds = checked_number(option, value)
+    if not 0 < seconds < math.inf:
         raise ConfigurationError(f"{option}={value!r:.80}: give a number of seconds, above 0")
-    return float(value)
+    return float(seconds)
 
 
 def checked_status(option: str, value: Any) -> int:

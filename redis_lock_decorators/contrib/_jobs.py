@@ -55,6 +55,16 @@ class JobInfo:
         return {} if job is None else {"job": job.job_id}
 
 
+def refuse_bare(lock_name: object) -> None:
+    """Refuse a decorator that was given the function instead of options.
+
+    Raises:
+        ConfigurationError: ``lock_name`` is a function.
+    """
+    if callable(lock_name):
+        raise ConfigurationError("write @single_instance() with parentheses")
+
+
 @dataclass(frozen=True)
 class JobLock:
     """A decorator that runs a job under a lock; ``current_job`` returns None outside of jobs."""
@@ -67,8 +77,7 @@ class JobLock:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if callable(self.lock_name):
-            raise ConfigurationError("write @single_instance() with parentheses")
+        refuse_bare(self.lock_name)
         if self.on_busy not in ("raise", "skip", "retry") and not callable(self.on_busy):
             known = '"raise", "skip", "retry" or a function'
             raise ConfigurationError(f"on_busy={self.on_busy!r}: give {known}")

@@ -15,7 +15,7 @@ from taskiq import TaskiqMessage, TaskiqMiddleware
 from taskiq.exceptions import NoResultError
 
 from redis_lock_decorators import Locks
-from redis_lock_decorators.contrib._jobs import JobLock, OnBusy
+from redis_lock_decorators.contrib._jobs import JobLock, OnBusy, refuse_bare
 
 __all__ = ["SingleInstanceMiddleware", "single_instance"]
 
@@ -50,6 +50,7 @@ def single_instance(
         LockNameError: the template is invalid, or uses a parameter that the function lacks.
         ConfigurationError: an option is invalid.
     """
+    refuse_bare(lock_name)
 
     def decorate(function: F) -> F:
         is_async = inspect.iscoroutinefunction(function)

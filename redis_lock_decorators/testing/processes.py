@@ -84,7 +84,7 @@ class Processes:
 
 
 def _start_guard(theirs: socket.socket, folder: pathlib.Path) -> subprocess.Popen[bytes]:
-    theirs.setblocking(True)  # eventlet's sockets are non-blocking, also for the guard
+    os.set_blocking(theirs.fileno(), True)  # eventlet's sockets are not, whatever they are set to
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, str(folder)],
         stdin=theirs.fileno(),

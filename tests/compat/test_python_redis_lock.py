@@ -13,6 +13,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 
+from redis_lock_decorators import ConfigurationError
 from redis_lock_decorators.compat import python_redis_lock
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="the original needs a newer redis-py")
@@ -242,13 +243,36 @@ def test_negative_extension_is_refused(library: Any, conn: Any) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "value", "error"),
-    [("name", b"report", TypeError), ("expire", -1, ValueError), ("expire", "5", TypeError)],
+    [("name", b"report", TypeError), ("expire", -1, ValueError), ("expire", "5", ValueError)]
+    + [("expire", 10**400, ValueError), ("expire", float("nan"), ValueError)]
+    + [("signal_expire", value, ValueError) for value in ("x", float("nan"), -1)]
+    + [("blocking", "no", ValueError), ("auto_renewal", "no", ValueError), ("id", "", ValueError)],
 )
 def test_wrong_arguments_are_refused_by_name(
     conn: Any, argument: str, value: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=argument):
         python_redis_lock.Lock(conn, **({"name": "report", argument: value}))
+
+
+@pytest.mark.parametrize("value", ["1", b"1", [], {}, 1j, 10**400, object()])
+def test_wrong_times_are_refused_by_name(conn: Any, value: Any) -> None:
+    lock = python_redis_lock.Lock(conn, "report", expire=20)
+
+    with pytest.raises(ConfigurationError, match="timeout"):
+        lock.acquire(timeout=value)
+    with lock, pytest.raises(ConfigurationError, match="expire"):
+        lock.extend(value)
+
+
+def test_timeout_that_is_no_number_is_refused(conn: Any) -> None:
+    with pytest.raises(python_redis_lock.InvalidTimeout):
+        python_redis_lock.Lock(conn, "report").acquire(timeout=float("nan"))
+
+
+def test_missing_client_is_refused(library: Any) -> None:
+    with pytest.raises(ValueError):
+        library.Lock(None, "report")
 
 
 def test_client_that_decodes_replies(library: Any, server: Any) -> None:

@@ -23,7 +23,7 @@ WRONG_URLS = [
     f"redis://:{HIDDEN}@host:port",
     f"redis://a:{HIDDEN}#@b",
 ]
-NO_DURATIONS = [0, -1, "5", None, True, math.inf, math.nan, datetime.timedelta(1)]
+NO_DURATIONS = [0, -1, "5", None, True, math.inf, math.nan, datetime.timedelta(1), 10**400]
 
 
 def work() -> None:
@@ -37,6 +37,14 @@ def test_pause_that_is_no_duration_is_refused(queue: str, value: Any) -> None:
 
     with pytest.raises(ConfigurationError, match="retry_after"):
         contrib.single_instance("shop", retry_after=value)(work)
+
+
+@pytest.mark.parametrize("queue", ["celery", "dramatiq", "rq", "taskiq"])
+def test_decorator_without_parentheses_is_refused(queue: str) -> None:
+    contrib = pytest.importorskip(f"redis_lock_decorators.contrib.{queue}")
+
+    with pytest.raises(ConfigurationError, match="with parentheses"):
+        contrib.single_instance(work)
 
 
 @pytest.mark.parametrize("queue", ["celery", "dramatiq", "rq", "taskiq"])

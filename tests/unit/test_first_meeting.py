@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import pickle
 import threading
@@ -18,6 +19,8 @@ from redis_lock_decorators import asyncio as tasks
 from redis_lock_decorators._flow.requests import OtherData
 from redis_lock_decorators._io.environment import async_from_environment, from_environment
 from redis_lock_decorators._rules.shown_values import shown_value
+from redis_lock_decorators.inspection import find_locks
+from redis_lock_decorators.lock import Lock
 
 ADDRESS = "redis://:geheim@host:6379/0"
 
@@ -224,6 +227,26 @@ def test_error_about_other_data_survives_its_recreation():
 def test_huge_numbers_are_refused(option):
     with pytest.raises(ConfigurationError):
         RedisLock("x", **{option: 10**5000})
+
+
+@pytest.mark.parametrize("option", ["timeout", "sleep", "blocking_timeout"])
+def test_huge_numbers_of_the_drop_in_are_no_errors_of_python(option):
+    with contextlib.suppress(ConfigurationError):
+        Lock(redis.Redis(port=1), "x", **{option: 10**5000})
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "report"])
+def test_call_of_what_is_no_function_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match="give a function"):
+        RedisLock("x").call(wrong)
+    with pytest.raises(ConfigurationError, match="give a function"):
+        asyncio.run(tasks.RedisLock("x").call(wrong))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"report"])
+def test_pattern_that_is_no_text_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match="pattern"):
+        next(find_locks(redis.Redis(port=1), wrong))
 
 
 @pytest.mark.parametrize("name", ["x~:abc", "\ud800"])

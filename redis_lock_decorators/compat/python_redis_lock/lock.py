@@ -5,16 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators import LockNotOwnedError
+from redis_lock_decorators import ConfigurationError, LockNotOwnedError
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.redispy_adjust import NoExpiryError
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._rules.options import checked_switch
+from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
     checked_id,
     checked_name,
+    checked_signal_expire,
     refuse_timeout,
 )
 from redis_lock_decorators.compat.python_redis_lock.resets import PREFIX, log, notify, reset
@@ -47,11 +50,14 @@ class Lock:
         signal_expire: int = 1000,
         blocking: bool = True,
     ) -> None:
-        if auto_renewal and not expire:
-            raise ValueError("auto_renewal=True needs expire=…, in seconds")
-        self._name = checked_name(name)
-        self._expire, self._renews = checked_expire(expire), bool(auto_renewal)
-        self._id, self._signal_expire, self.blocking = checked_id(id), signal_expire, blocking
+        refuse_no_client(redis_client, "redis_client")
+        self._name, self._id = checked_name(name), checked_id(id)
+        self._expire = checked_expire(expire)
+        self._renews = checked_switch("auto_renewal", auto_renewal)
+        if self._renews and not self._expire:
+            raise ConfigurationError("auto_renewal=True needs expire=…, in seconds")
+        self._signal_expire = checked_signal_expire(signal_expire)
+        self.blocking = checked_switch("blocking", blocking)
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
@@ -76,6 +82,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
+        checked_switch("blocking", blocking)
         refuse_timeout(blocking, timeout, None if self._renews else self._expire)
         if self._lock.acquire(blocking=False, token=self._id):
             return True
@@ -83,11 +90,11 @@ class Lock:
             raise errors.AlreadyAcquired(
                 f"the id {self._id!r:.40} holds lock {self._name!r} already"
             )
-        return bool(blocking) and self._lock.acquire(True, timeout or None, self._id)
+        return blocking and self._lock.acquire(True, timeout or None, self._id)
 
     def extend(self, expire: float | None = None) -> None:
         """Let the lock expire ``expire`` seconds from now; None means the lock's own ``expire``."""
-        if not (seconds := expire or self._expire):
+        if not (seconds := checked_expire(expire) or self._expire):
             raise TypeError("extend(expire=…) needs the seconds, as the lock has no expire")
         try:
             self._holder(seconds).extend(seconds, replace_ttl=True)
