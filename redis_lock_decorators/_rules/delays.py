@@ -29,3 +29,8 @@ def recovering(random: Callable[[], float]) -> Iterator[float]:
     while True:
         yield pause * (0.5 + random())
         pause = min(2 * pause, LONGEST_REPEAT_PAUSE)
+
+
+def limited(pause: float, left: float) -> float:
+    """Return the pause, or a quarter of the time ``left`` for tries, but at least 20 ms."""
+    return min(pause, max(left / 4, REPEAT_PAUSE))

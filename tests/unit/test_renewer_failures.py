@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.faults import delivered, paused, request_lost
+from support.faults import delivered, paused, raising, request_lost
 from support.renewers import HOUR, new_lease_loop, refuse_renewals, renewals
 from support.simulated_loop import HeldLease, SimulatedLoop
 from support.simulation import SimulatedPort, acquired
@@ -70,6 +70,23 @@ def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:
     ((_, why),) = lease.notifications
     assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
     assert "grant the missing permission or free memory" in str(LockLostError("a", why=why))
+
+
+@pytest.mark.parametrize("number", [0.0, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("expire", [0.5, 1, 1.5, 2, 3, 10])
+def test_outage_of_less_than_two_thirds_of_the_lease_loses_nothing(
+    expire: float, number: float
+) -> None:
+    lease_loop, port = new_lease_loop()
+    lease_loop.random = lambda: number
+    lease = HeldLease(port, "a", expire=expire)
+    port.usual = raising(ConnectionError("refused"))
+
+    port.clock.advance(0.66 * expire)
+    port.usual = delivered
+    port.clock.advance(2 * expire)
+
+    assert lease.notifications == []
 
 
 def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:

@@ -188,7 +188,8 @@ class Renewer(LeaseSchedule):
             if claim.observer is not None:
                 claim.observer.unrenewed(claim, now)
             tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
-            self._schedule(tracked, min(now + next(tracked.pauses), claim.deadline), EARLY)
+            pause = delays.limited(next(tracked.pauses), claim.deadline - now)
+            self._schedule(tracked, min(now + pause, claim.deadline), EARLY)
 
     def _lose(self, tracked: TrackedLease, why: str) -> None:
         tracked.notify_attempts = tracked.notify_attempts or MOST_NOTIFY_ATTEMPTS
