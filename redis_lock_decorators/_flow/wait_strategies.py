@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.claim_entry import Try
 from redis_lock_decorators._flow.queue.entry_requests import leave_queue
+from redis_lock_decorators._flow.queue.interrupted_waiters import suspend_interrupted
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.wait import NotificationsUnavailable
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
@@ -152,6 +153,8 @@ async def _poll(
     last: Refusal | None = refusal
     if claim.observer is not None:
         claim.observer.polls()
+    if port.now() < stop:
+        await suspend_interrupted(port, claim, refusal.holder, stop)
     while last is not None and (left := stop - port.now()) > 0:
         refuse_interrupted(port, claim, last.holder)
         await port.sleep(min(next(pauses), left))

@@ -112,8 +112,9 @@ def test_handler_fails_during_the_release_of_a_handed_off_lock(at, server, name,
 
 @pytest.mark.parametrize("other_client", [False, True])
 @pytest.mark.parametrize("wait", ["queue", "cohort"])
+@pytest.mark.parametrize("own_wait", ["queue", "cohort", "poll"])
 def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(
-    server, name, wait, other_client
+    server, name, wait, other_client, own_wait
 ):
     client, order, times = server.client(), [], []
     own = server.client() if other_client else client
@@ -122,7 +123,7 @@ def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(
 
     def handler(*_):
         threading.Timer(0.3, other.release).start()
-        with RedisLock(name, client=own, wait=wait, acquire_time=1.5):  # shorter than a grant
+        with RedisLock(name, client=own, wait=own_wait, acquire_time=1.5):  # shorter than a grant
             order.append("handler")
         times.append(time.monotonic())
 

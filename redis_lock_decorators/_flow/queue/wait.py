@@ -9,11 +9,11 @@ from functools import partial
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry, Try
+from redis_lock_decorators._flow.queue.interrupted_waiters import suspend_interrupted
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._flow.requests import Refusal, get, is_torn, text
+from redis_lock_decorators._flow.requests import Refusal, is_torn
 from redis_lock_decorators._flow.retries import persist
-from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules.durations import milliseconds
 
 #: The queue cannot be joined, as the slot of the lock is being moved.
@@ -177,8 +177,7 @@ class _QueueWait(ClaimEntry):
         if refusal is not None:
             waiter.is_queued = True
             self.subscriber.schedule_recheck(waiter.key, refusal, claim.grant_ms / 1000)
-            for other in refuse_interrupted(port, claim, refusal.holder):
-                await self._suspend(other)
+            await suspend_interrupted(port, claim, refusal.holder, self._stop)
             return refusal
         self.is_confirmed = True
         if is_new and tries == 1 and port.arrivals.is_alone(self._key, claim):
@@ -188,26 +187,6 @@ class _QueueWait(ClaimEntry):
             if port.now() < claim.deadline:
                 return None
         return await persist(port, self._attempt, self._stop)
-
-    async def _suspend(self, other: Claim) -> None:
-        """Take the queue entries of code that this code interrupts, so that it is granted no lock.
-
-        It could not act on the grant before this code returns. Then it joins the queue again.
-
-        Raises:
-            LockError: it was granted the lock before.
-        """
-        port, claim, waiting = self._port, self._claim, other.queue_wait
-        if waiting is None or other.keys != claim.keys or not waiting.entries():
-            return
-        try:
-            for entry in waiting.entries():
-                remove = partial(entry_requests.remove, port, self._key, entry)
-                await persist(port, remove, self._stop)
-        finally:
-            waiting.waiter.wakeup.notify(Signal.RETRY)
-        ask_holder = partial(get, port, self._key, claim.lock_name)
-        refuse_interrupted(port, claim, text(await persist(port, ask_holder, self._stop)))
 
 
 def _allow_for(claim: Claim, round_trip: float) -> None:
