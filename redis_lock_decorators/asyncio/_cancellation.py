@@ -88,7 +88,7 @@ class BlockTask:
             call_when_cancellable(task, partial(self._cancel, True))
             return
         if SWALLOWS:
-            cancel_again(task, LOST, lambda: self._is_cancelled)
+            cancel_again([task], LOST, lambda: self._is_cancelled)
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
         self._is_cancelled = task.cancel(LOST) is not False

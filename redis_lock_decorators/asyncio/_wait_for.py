@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, MethodType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
 #: Iterations of the event loop for which a cancellation is postponed at most.
 MOST_POSTPONED = 10
 #: Iterations after a cancellation in which it may be swallowed: by a task, then by tasks that this
-#: one cancels in turn.
-LOOKS = 10
+#: one cancels in turn, and so on.
+LOOKS = 40
 #: Cancellations that are swallowed before what the task waits for is cancelled first: it may always
 #: end before the task is resumed.
 MOST_SWALLOWED = 2
@@ -100,35 +101,46 @@ def call_when_cancellable(
 
 
 def cancel_again(
-    task: asyncio.Task[Any], message: str, is_wanted: Callable[[], bool], swallowed: int = 0
+    tasks: Sequence[asyncio.Task[Any]],
+    message: str,
+    is_wanted: Callable[[], bool],
+    swallowed: Counter[asyncio.Task[Any]] | None = None,
 ) -> None:
-    """Cancel again what swallows the cancellation of a task, which must follow immediately.
+    """Cancel again what swallows the cancellation of tasks, which must follow immediately.
 
     Callbacks run in the order of their registration. So this looks at all calls before the first
     task is resumed, and before the first step of each that one cancels in turn. Before their next
-    steps it looks which calls have returned, although their tasks were cancelled.
+    steps it looks which calls have returned, although their tasks were cancelled. The tasks of a
+    ``TaskGroup`` are cancelled when its block ends, so that is watched for.
 
     Args:
-        task: the task.
+        tasks: the tasks.
         message: the message of the cancellation.
-        is_wanted: whether it is to be cancelled still.
-        swallowed: how often that has happened.
+        is_wanted: whether they are to be cancelled still.
+        swallowed: how often each task has swallowed that.
     """
-    loop = asyncio.get_running_loop()
+    loop, swallowed = asyncio.get_running_loop(), Counter() if swallowed is None else swallowed
 
     def look(left: int = LOOKS) -> None:
-        is_first = left == LOOKS  # it is not cancelled yet
-        if task.done() or not (is_first or is_wanted()):
+        is_first = left == LOOKS  # they are not cancelled yet
+        if not (is_first or is_wanted()):
             return
-        awaited = awaited_by(task)
+        awaited = awaited_by(tasks)
+        for group in _groups_of(awaited.tasks):
+            _before_abort(group, partial(cancel_group, group))
         reached = {one for one in awaited.cancelled if not (is_first or _is_pending(one))}
         loop.call_soon(check, [call for call in awaited.calls if call.tasks[0] not in reached])
         if left > 1 and awaited.tasks - reached:
             loop.call_soon(look, left - 1)
 
+    def cancel_group(group: Any) -> None:
+        if is_wanted():
+            left = [one for one in group._tasks if not one.done()]
+            cancel_again(left, message, is_wanted, swallowed)
+
     def check(calls: list[Call]) -> None:
         returned = [call for call in calls if call.has_returned]
-        cancelled = awaited_by(task).cancelled if returned else set()
+        cancelled = awaited_by(tasks).cancelled if returned else set()
         for call in returned:
             swallower = next((one for one in call.tasks if not one.done()), None)
             if swallower in cancelled and not _is_pending(swallower):
@@ -139,9 +151,11 @@ def cancel_again(
             return
         if sys.version_info >= (3, 11):
             swallower.uncancel()
-        cancel_again(swallower, message, is_wanted, swallowed + 1)
+        cancel_again([swallower], message, is_wanted, swallowed)
         swallower.cancel(message)
-        if swallowed >= MOST_SWALLOWED:  # else ``wait_for`` does it, and not a second time
+        swallowed[swallower] += 1
+        # Not at first, as ``wait_for`` cancels what it waits for by itself, and not a second time.
+        if swallowed[swallower] > MOST_SWALLOWED:
             for call in _own_calls(swallower):
                 call.future.cancel(message)
 
@@ -150,7 +164,7 @@ def cancel_again(
 
 def _own_calls(task: asyncio.Task[Any]) -> list[Call]:
     """The calls of a task, and of the tasks that it awaits directly."""
-    return [call for call in awaited_by(task).calls if task in call.tasks]
+    return [call for call in awaited_by([task]).calls if task in call.tasks]
 
 
 def _is_pending(task: asyncio.Task[Any]) -> bool:
@@ -159,10 +173,13 @@ def _is_pending(task: asyncio.Task[Any]) -> bool:
     return getattr(task, "_must_cancel", False) or (waiter is not None and waiter.cancelled())
 
 
-def awaited_by(task: asyncio.Task[Any]) -> Awaited:
-    """Find the calls in which a task is suspended, and those of the tasks that it would cancel."""
+def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
+    """Find the calls in which tasks are suspended, and those of the tasks that they would cancel.
+
+    Not those of a ``TaskGroup``.
+    """
     found, seen = Awaited([], set(), set()), set[int]()
-    left = [Step(task)]
+    left = [Step(task) for task in tasks if not task.done()]
     while left:
         step = left.pop()
         one, tasks, is_cancelled = step
@@ -201,18 +218,28 @@ def _awaited(step: Step, calls: list[Call]) -> list[Step]:
             if isinstance(waiter, asyncio.Future) and not has_cancelled:
                 calls.append(Call(step.tasks, future, waiter, step.one))
             return [Step(future, (), has_cancelled)]
-    return [step._replace(one=awaited), *_children(step.one, frame)]
+    return [step._replace(one=awaited)]
 
 
-def _children(suspended: Any, frame: FrameType) -> list[Step]:
-    """The tasks of each ``TaskGroup`` inside whose block, or in whose exit, code is suspended."""
+def _groups_of(tasks: set[asyncio.Task[Any]]) -> set[Any]:
+    """The instances of ``TaskGroup`` that these tasks have entered, and that have tasks."""
     if _task_group is None:
-        return []
-    methods = [one for one in gc.get_referents(suspended) if isinstance(one, MethodType)]
-    groups: list[Any] = [one.__self__ for one in methods if one.__func__ is _task_group.__aexit__]
-    if frame.f_code is _task_group.__aexit__.__code__:
-        groups.append(frame.f_locals["self"])
-    return [Step(child, (), group._aborting) for group in groups for child in list(group._tasks)]
+        return set()
+    callbacks = [pair[0] for one in asyncio.all_tasks() for pair in one._callbacks or ()]
+    methods = [one for one in callbacks if isinstance(one, MethodType)]
+    groups = [one.__self__ for one in methods if isinstance(one.__self__, _task_group)]
+    return {group for group in groups if group._parent_task in tasks}
+
+
+def _before_abort(group: Any, function: Callable[[], None]) -> None:
+    """Call a function just before a ``TaskGroup`` cancels its tasks for the first time."""
+
+    def abort() -> None:
+        vars(group).pop("_abort", None)
+        function()
+        group._abort()
+
+    vars(group).setdefault("_abort", abort)
 
 
 def _is_suspended(other: object) -> bool:
