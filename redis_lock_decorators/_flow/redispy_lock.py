@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal, ask, is_tor
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.undo import undo
-from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 
 #: The lease, in seconds, of a lock without expiry until its holder knows that it holds it.
@@ -146,9 +146,10 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
 async def _send_settle(
     port: Port, claim: Claim, *details: int | str, until: float
 ) -> Refusal | None:
-    if claim.has_queued:
+    if claim.has_queued or claim.shares_identifier:
+        keys = (with_notes if claim.shares_identifier else with_queue)(claim.keys)
         try:
-            return await ask(port, "settle", claim, with_queue(claim.keys), *details, until=until)
+            return await ask(port, "settle", claim, keys, *details, until=until)
         except Exception as error:
             if not is_torn(port, error):  # while its slot is moving it is not granted to a waiter
                 raise

@@ -54,13 +54,14 @@ async def with_fallbacks(
             claim.release_sent = None
         return refusal
     except Exception as error:
-        if is_torn(port, error):
+        may_fall_back = not _may_end_another(claim, part)
+        if may_fall_back and is_torn(port, error):
             claim.release_sent = None
             left = claim.min_hold_left(port.now())
             unlock_key = partial(_unlock, milliseconds=left)
             one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
             return await completed(port, claim, part, one_by_one)
-        if not _is_barred(port, error):
+        if not (may_fall_back and _is_barred(port, error)):
             unanswered_releases.forget_unsent(port, claim, error)
             unanswered_releases.record_usual(port, claim, method, error)
             raise
@@ -71,6 +72,14 @@ async def with_fallbacks(
     claim.release_sent = None
     fallback = partial(_by_fallbacks, port, claim, part, method, until, barred)
     return await completed(port, claim, part, fallback)
+
+
+def _may_end_another(claim: Claim, part: tuple[bytes, ...]) -> bool:
+    """Whether keys may be held by another claim with the same identifier.
+
+    An earlier request may have released them, and a release that reads no record cannot know.
+    """
+    return claim.shares_identifier and any(key in claim.maybe_released for key in part)
 
 
 async def _by_fallbacks(

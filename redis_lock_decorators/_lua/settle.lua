@@ -1,15 +1,20 @@
 -- Give a lock that was just acquired its final form: its final identifier, and no expiry if it is to have none.
 -- A late copy of the request finds another identifier. Or, if a late copy of the acquisition restored the first one, it
--- finds a later end than the lock had when it was acquired. It changes nothing then.
+-- finds a later end than the lock had when it was acquired. If a late copy restored its place in the queue, the end may be
+-- earlier: then the record of its release shows that this is a late copy, too. It changes nothing then.
 -- If the lock was granted in a queue, this also clears the note of the grant, which names the first identifier.
--- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state
+-- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state; if others may use the final
+--       identifier, also its record of releases
 -- ARGV  identifier, serial number of the request, final identifier, 1 to remove the expiry (else 0), the latest end that
 --       the lock has (Unix milliseconds)
 -- reply "identifier:serial" when done; {"identifier:serial", identifier, its end} if it ends later;
 --       else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[3] and holder ~= ARGV[1] then
+if KEYS[4] and type(redis.pcall('ZSCORE', KEYS[4], ARGV[1])) == 'string' then
+  refuse_replica(KEYS[1])
+  return {mark, holder or ''}
+elseif holder == ARGV[3] and holder ~= ARGV[1] then
   refuse_replica(KEYS[1])
   return mark
 elseif holder ~= ARGV[1] then
@@ -21,9 +26,9 @@ if found > tonumber(ARGV[5]) then
   refuse_replica(KEYS[1])
   return {mark, holder, found}
 end
-local granted = KEYS[3] and redis.call('HGET', KEYS[3], 'granted')
-if granted and string.match(granted, '|([^|]+)|') == holder then
-  redis.call('HDEL', KEYS[3], 'granted')
+local granted = KEYS[3] and redis.pcall('HGET', KEYS[3], 'granted')
+if type(granted) == 'string' and string.match(granted, '|([^|]+)|') == holder then
+  redis.pcall('HDEL', KEYS[3], 'granted') -- without the right to call it, the note expires
 end
 if ARGV[4] == '1' or found == -1 then
   redis.call('SET', KEYS[1], ARGV[3])

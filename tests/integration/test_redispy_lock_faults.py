@@ -144,6 +144,24 @@ def test_repeated_release_leaves_the_next_holder_with_the_same_id(proxy, direct,
     direct.delete(f"lock:{name}")
 
 
+async def test_late_copy_of_an_acquisition_changes_no_lock_that_was_released(
+    front, proxy, direct, name, make
+):
+    """Not even if the lock was granted once more to the identifier by which it was acquired."""
+    lock = make(timeout=None)
+    assert await do(lock.acquire(token=MINE))
+    (settle,) = [command for command in proxy.commands if runs("settle")(command)][-1:]
+    await do(lock.release())
+    first = settle[3 + int(settle[2])]
+    direct.set(name, first, px=10_000)
+
+    direct.execute_command(*settle)
+
+    assert direct.get(name) == first
+    assert direct.pttl(name) > 0
+    direct.delete(name)
+
+
 @FATES
 @pytest.mark.parametrize("verb", ["time_left", "adjust"])
 @pytest.mark.parametrize("times", [1, 2])

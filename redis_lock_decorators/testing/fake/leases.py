@@ -92,6 +92,8 @@ class LeaseScripts:
         self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
+        if len(others) == 3 and self._server._zscore(others[2], identifier) is not None:
+            return [mark, self._server._get(key) or b""]
         if holder == last and holder != identifier:
             return mark
         if holder != identifier:
