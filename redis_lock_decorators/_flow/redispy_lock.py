@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
-from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal, ask, is_torn
+from redis_lock_decorators._flow.requests import Refusal, ask, is_torn
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.undo import undo
@@ -165,13 +165,13 @@ async def _unsettle(
     # Other clients may use the token too, so only while the lock must be this claim's.
     if request.token is not None and (request.endless or port.now() < claim.deadline):
         names.append(request.token)
-    exhausted: BaseException | None = None
+    failure: BaseException | None = None
     for claim.identifier in names:  # another thread releases the last one if this stack is full
         claim.released_keys = ()  # by the other identifier
         try:
             await undo(port, claim, cause)
-        except EXHAUSTED as error:
-            exhausted = error
-    if exhausted is not None:
-        raise exhausted
+        except BaseException as error:  # also a second cancellation: either may hold the lock
+            failure = error
+    if failure is not None:
+        raise failure
     claim.maybe_released = ()

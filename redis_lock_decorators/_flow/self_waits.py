@@ -20,6 +20,8 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
         other = port.held.find(key)
         if other is None or not other.is_of(claim.owner) or not other.is_live(port.now()):
             continue
+        if other.disposal is not None and other.disposal.handed_off() is not None:
+            continue
         if _is_inside(claim, other):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "

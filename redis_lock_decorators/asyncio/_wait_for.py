@@ -215,9 +215,11 @@ def _awaited(step: Step, calls: list[Call]) -> list[Step]:
         if isinstance(future, asyncio.Future):
             # If it awaits a coroutine, it has cancelled the future, and will not swallow anything.
             has_cancelled = isinstance(awaited, CoroutineType)
-            if isinstance(waiter, asyncio.Future) and not has_cancelled:
+            is_waiting = isinstance(waiter, asyncio.Future)
+            if is_waiting and not has_cancelled:
                 calls.append(Call(step.tasks, future, waiter, step.one))
-            return [Step(future, (), has_cancelled)]
+            if is_waiting or has_cancelled:  # else it awaits the future itself, without a timeout
+                return [Step(future, (), has_cancelled)]
     return [step._replace(one=awaited)]
 
 

@@ -270,6 +270,16 @@ def test_timeout_that_is_no_number_is_refused(conn: Any) -> None:
         python_redis_lock.Lock(conn, "report").acquire(timeout=float("nan"))
 
 
+def test_acquisition_waits_through_an_outage(proxy: Any) -> None:
+    lock = python_redis_lock.Lock(proxy.client(), "report", expire=20)
+    assert lock.acquire()
+    lock.release()
+    proxy.drop_request(lambda command: len(command) > 1, times=3)
+
+    assert lock.acquire(timeout=10)
+    lock.release()
+
+
 def test_missing_client_is_refused(library: Any) -> None:
     with pytest.raises(ValueError):
         library.Lock(None, "report")

@@ -147,6 +147,10 @@ async def beside_group(loop_of: Callable[[], Awaitable[None]]) -> None:
         await loop_of()
 
 
+async def without_timeout(loop_of: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.wait_for(asyncio.ensure_future(loop_of()), None)
+
+
 async def deeply(loop_of: Callable[[], Awaitable[None]]) -> None:
     work = loop_of()
     for _ in range(20):
@@ -188,7 +192,7 @@ async def group_of_own() -> AsyncIterator[asyncio.TaskGroup]:
         yield group
 
 
-AROUND = [thrice, two, two_in_waits, deeply]
+AROUND = [thrice, two, two_in_waits, without_timeout, deeply]
 if sys.version_info >= (3, 11):
     AROUND += [two_in_group, beside_group, group_in_stack, group_after_clean_up, groups_in_groups]
 

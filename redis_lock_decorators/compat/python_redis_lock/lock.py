@@ -8,6 +8,7 @@ from typing import Any
 from redis_lock_decorators import ConfigurationError, LockNotOwnedError
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.redispy_adjust import NoExpiryError
+from redis_lock_decorators._flow.requests import is_unknown
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.options import checked_switch
@@ -84,12 +85,16 @@ class Lock:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
         checked_switch("blocking", blocking)
         refuse_timeout(blocking, timeout, None if self._renews else self._expire)
-        if self._lock.acquire(blocking=False, token=self._id):
-            return True
-        if self.get_owner_id() == self._id:
-            raise errors.AlreadyAcquired(
-                f"the id {self._id!r:.40} holds lock {self._name!r} already"
-            )
+        try:
+            if self._lock.acquire(blocking=False, token=self._id):
+                return True
+            if self.get_owner_id() == self._id:
+                raise errors.AlreadyAcquired(
+                    f"the id {self._id!r:.40} holds lock {self._name!r} already"
+                )
+        except Exception as error:
+            if not (blocking and is_unknown(self._lock._port(), error)):
+                raise  # else wait for the server, too
         return blocking and self._lock.acquire(True, timeout or None, self._id)
 
     def extend(self, expire: float | None = None) -> None:
