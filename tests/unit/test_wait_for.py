@@ -122,6 +122,10 @@ def test_task_that_always_waits_for_something_that_ends_is_cancelled(
     asyncio.run(main())
 
 
+async def only(loop_of: Callable[[], Awaitable[None]]) -> None:
+    await loop_of()
+
+
 async def thrice(loop_of: Callable[[], Awaitable[None]]) -> None:
     await asyncio.wait_for(asyncio.wait_for(asyncio.wait_for(loop_of(), LONG), LONG), LONG)
 
@@ -201,37 +205,43 @@ if sys.version_info >= (3, 11):
 TWICE = [two, two_in_waits, two_in_group, beside_group, groups_in_groups]
 
 
+async def steps_of(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def is_cancelled(
+    around: Callable[..., Awaitable[None]], steps: int, iterations: int, later: int | None = None
+) -> bool:
+    """Cancel endless waits for work of so many steps by a loss, and perhaps ``later`` once more."""
+    has_ended: list[bool] = []
+
+    async def endless() -> None:
+        while not has_ended:
+            await asyncio.wait_for(steps_of(steps), LONG)
+            if not SWALLOWS:  # there it does not even let other tasks run
+                await asyncio.sleep(0)
+
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(around(endless))
+    await steps_of(iterations)
+    loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+    if later is not None:
+        await steps_of(later)
+        loop.call_soon(task.cancel)
+    await steps_of(200)
+    outcome = task.cancelled()
+    has_ended.append(True)
+    await asyncio.wait([task])
+    return outcome
+
+
 @pytest.mark.parametrize("iterations", range(12))
 @pytest.mark.parametrize("steps", range(4))
 @pytest.mark.parametrize("around", AROUND)
 def test_tasks_that_the_cancelled_one_cancels_are_cancelled(
     around: Callable[..., Awaitable[None]], steps: int, iterations: int
 ) -> None:
-    async def work() -> None:
-        for _ in range(steps):
-            await asyncio.sleep(0)
-
-    async def endless() -> None:
-        while not has_ended:
-            await asyncio.wait_for(work(), LONG)
-            if not SWALLOWS:  # there it does not even let other tasks run
-                await asyncio.sleep(0)
-
-    async def main() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(around(endless))
-        for _ in range(iterations):
-            await asyncio.sleep(0)
-        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
-        for _ in range(200):
-            await asyncio.sleep(0)
-        is_cancelled = task.cancelled()
-        has_ended.append(True)
-        await asyncio.wait([task])
-
-        assert is_cancelled
-
-    has_ended: list[bool] = []
-    asyncio.run(main())
+    assert asyncio.run(is_cancelled(around, steps, iterations))
 
 
 @pytest.mark.parametrize("iterations", range(6))
@@ -240,34 +250,7 @@ def test_tasks_that_the_cancelled_one_cancels_are_cancelled(
 def test_task_is_cancelled_although_others_cancel_it_too(
     steps: int, later: int, iterations: int
 ) -> None:
-    async def work() -> None:
-        for _ in range(steps):
-            await asyncio.sleep(0)
-
-    async def endless() -> None:
-        while not has_ended:
-            await asyncio.wait_for(work(), LONG)
-            if not SWALLOWS:
-                await asyncio.sleep(0)
-
-    async def main() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(endless())
-        for _ in range(iterations):
-            await asyncio.sleep(0)
-        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
-        for _ in range(later):
-            await asyncio.sleep(0)
-        loop.call_soon(task.cancel)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        is_cancelled = task.cancelled()
-        has_ended.append(True)
-        await asyncio.wait([task])
-
-        assert is_cancelled
-
-    has_ended: list[bool] = []
-    asyncio.run(main())
+    assert asyncio.run(is_cancelled(only, steps, iterations, later))
 
 
 @pytest.mark.parametrize("swallows", [False, True])
