@@ -56,6 +56,7 @@ class Claim(Term):
             keys were handed off: then the claim can release nothing.
         shares_identifier: another claim may hold the lock by this identifier afterwards, so a
             second copy of a request to release it must change nothing.
+        may_be_unrecorded: such a lock may have been released without a record of that.
         releaser: the name by which its release is recorded in Redis. It is unique to this claim
             even if the identifier is not; "" until it is needed in that case.
         owner: a weak reference to the thread or task that acquires it or is in its block; None
@@ -103,7 +104,8 @@ class Claim(Term):
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
         "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
-        "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
+        "lease_ref", "lock_names", "lost_holder", "lost_reason", "may_be_unrecorded",
+        "maybe_released", "observer",
         "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wait",
         "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas",
         "sends_text", "shares_identifier", "state", "unconfirmed", "unique",
@@ -151,7 +153,7 @@ class Claim(Term):
         self.unrenewed = None
         self.known_ends: dict[str, LeaseEnds] = {}
 
-        self.shares_identifier = False
+        self.shares_identifier = self.may_be_unrecorded = False
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None
         self.late_ends: tuple[int, ...] = ()

@@ -16,10 +16,10 @@ from redis_lock_decorators._flow.release_methods import (
     native,
     transaction,
 )
-from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock, worst
+from redis_lock_decorators._flow.requests import Refusal, is_torn, may_have_run, unlock, worst
 from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.options import ReleaseMethod
-from redis_lock_decorators.errors import ConfigurationError, shown
+from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 
 #: A function that releases one key until a time.
 ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
@@ -48,6 +48,12 @@ async def with_fallbacks(
     While their slot is moving, no script may touch several keys: they are released one by one. A
     request without a reply is noted for the keys that it may have released, and for no others.
     """
+    if claim.may_be_unrecorded:
+        raise LockError(
+            f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
+            "and the server has no record; its next holder may have the same identifier",
+            claim.lock_name,
+        )
     try:
         refusal = await work()
         if refusal is not None:
@@ -165,6 +171,9 @@ async def _one_by_one(
             unanswered_releases.forget_unsent(port, claim, error)
             if isinstance(error, Exception):
                 unanswered_releases.record_unanswered(port, claim, error)
+            if claim.shares_identifier and claim.release_sent is not None:
+                is_known = isinstance(error, Exception) and not may_have_run(port, error)
+                claim.may_be_unrecorded = claim.may_be_unrecorded or not is_known
             if port.is_outcome(error):
                 claim.release_sent = None
             raise

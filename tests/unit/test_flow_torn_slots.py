@@ -19,7 +19,7 @@ from redis_lock_decorators._flow.requests import cancel
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
-from redis_lock_decorators.errors import LockLostError
+from redis_lock_decorators.errors import LockError, LockLostError
 from redis_lock_decorators.testing.fake.commands import Commands
 
 KEYS = b"sys:lock:{a}", b"sys:lock:{a}b"
@@ -108,6 +108,29 @@ def test_loss_is_reported(port: Any, holder: str | None, lost: bytes, may_resend
     assert [port.server.value(key) for key in KEYS] == [
         holder if key == lost else None for key in KEYS
     ]
+
+
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_repeated_release_leaves_the_next_holder_with_the_same_identifier(
+    port: Any, has_moved: bool
+) -> None:
+    claim = acquired(port, "{a}")
+    claim.shares_identifier = True
+
+    def lost(request: Any) -> Any:
+        try:
+            return reply_lost(request)
+        finally:
+            port.server.is_torn = not has_moved
+            port.server.put(KEYS[0], claim.identifier, 60)
+
+    port.server.is_torn, port.faults = True, [None, None, lost]
+
+    with pytest.raises(LockError, match="was released is not known"):
+        run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "extend", "unlock"]
+    assert port.server.value(KEYS[0]) == claim.identifier
 
 
 def test_release_that_the_client_sends_twice_is_no_loss(port: Any) -> None:
