@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 import redis
@@ -141,3 +142,32 @@ async def test_cancellation_is_not_replaced_by_a_lost_lease(front, server, direc
     with pytest.raises(asyncio.CancelledError):
         await task
     direct.delete(f"sys:lock:{name}")
+
+
+async def test_undo_does_not_overtake_a_cancelled_acquisition(front, proxy, direct, name):
+    """The acquisition waits for replicas over a connection that others do not wait for."""
+    client = front.client(proxy)
+    key, under_way = f"sys:lock:{name}", []
+
+    def delays_acquisition(command):
+        if key.encode() in command and not under_way:
+            under_way.append(command)
+            time.sleep(0.1)  # on this connection only
+        return False
+
+    # Leave two idle connections, and have the server know the scripts.
+    unconfirmed = RedisLock(f"{name}:other", client=client, replicas=1, acquire_time=0).acquire()
+    held, _ = await asyncio.gather(
+        RedisLock(f"{name}:2", client=client).acquire(), unconfirmed, return_exceptions=True
+    )
+    await held.release()
+    proxy.drop_request(delays_acquisition)
+    task = asyncio.ensure_future(RedisLock(name, client=client, replicas=1).acquire())
+    while not under_way:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.wait([task])
+
+    await asyncio.sleep(0.2)
+    assert task.cancelled()
+    assert not direct.exists(key)

@@ -149,10 +149,13 @@ class FaultProxy:
             self._commands.append(command)
             if self.black_hole:
                 return Fate.SWALLOW
-            for rule in self._rules:
-                if rule.times and rule.matching(command):
-                    rule.times -= 1
-                    return rule.fate
+            rules = list(self._rules)
+        for rule in rules:
+            if rule.times and rule.matching(command):  # it may sleep, which delays its connection
+                with self._lock:
+                    if rule.times:
+                        rule.times -= 1
+                        return rule.fate
         return Fate.DELIVER
 
     def __enter__(self) -> "FaultProxy":

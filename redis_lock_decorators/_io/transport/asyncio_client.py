@@ -33,6 +33,9 @@ from redis_lock_decorators._io.transport.encoding import encoded
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.unconfigured import drop_unconfigured_idle
 
+#: The longest time, in seconds, for which a cancelled acquisition waits for its replies.
+CANCELLED_READ = 0.25
+
 
 class ClientTransport:
     """The client's own methods: of a cluster client, or of one that the program has wrapped.
@@ -204,15 +207,21 @@ async def send_separately(
 ) -> list[Any]:
     """Send commands together over a connection that others do not wait for.
 
-    One of them may block the connection for a while.
+    One of them may block the connection for a while. If the caller is cancelled, an acquisition is
+    undone over another connection, so its replies are read before, for a short time.
     """
     batcher, limit = RequestBatcher(idle), idle.exclusive
-    acquires = any(map(starts_acquisition, commands))
+    batcher.reads_on = acquires = any(map(starts_acquisition, commands))
     try:
         until = await limit.enter(batcher, client.connection_pool, until, acquires)
         transport = PoolTransport(batcher, client)
         replies = await batcher.exchange_together(transport, commands, until, sending)
         limit.note_reply()
+    except asyncio.CancelledError:
+        unread = None if batcher.late is None else batcher.late.unread
+        if unread is not None:
+            await asyncio.wait([unread], timeout=CANCELLED_READ)
+        raise
     finally:
         limit.leave(batcher)
     return replies
