@@ -227,7 +227,8 @@ def _groups_of(tasks: set[asyncio.Task[Any]]) -> set[Any]:
     """The instances of ``TaskGroup`` that these tasks have entered, and that have tasks."""
     if _task_group is None:
         return set()
-    callbacks = [pair[0] for one in asyncio.all_tasks() for pair in one._callbacks or ()]
+    every = [getattr(one, "_callbacks", None) or () for one in asyncio.all_tasks()]
+    callbacks = [callback for pairs in every for callback, _ in pairs]
     methods = [one for one in callbacks if isinstance(one, MethodType)]
     groups = [one.__self__ for one in methods if isinstance(one.__self__, _task_group)]
     return {group for group in groups if group._parent_task in tasks}
@@ -238,8 +239,10 @@ def _before_abort(group: Any, function: Callable[[], None]) -> None:
 
     def abort() -> None:
         vars(group).pop("_abort", None)
-        function()
-        group._abort()
+        try:
+            function()
+        finally:
+            group._abort()
 
     vars(group).setdefault("_abort", abort)
 
