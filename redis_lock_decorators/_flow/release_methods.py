@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.requests import (
     ask,
     is_forbidden,
     is_torn,
+    raise_failure,
     record_arguments,
     text,
 )
@@ -91,13 +92,6 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     if done[-1]:
         await recheck_queue(port, claim, key)
     return None
-
-
-def raise_failure(replies: Iterable[Any]) -> None:
-    """Raise the first error among replies."""
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
 
 
 def _is_other_data(port: Port, reply: Any) -> bool:

@@ -197,6 +197,13 @@ async def get(port: Port, key: bytes, lock_name: str, until: float) -> Any:
         raise OtherData(lock_name, error) from error
 
 
+def raise_failure(replies: Iterable[Any]) -> None:
+    """Raise the first error among replies."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+
+
 def is_forbidden(port: Port, error: Exception) -> bool:
     """Whether this user must not run scripts, or the commands in them."""
     return port.lacks(error) in ("command", "right")

@@ -7,10 +7,11 @@ permitted once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators._flow.port import Sending
+from redis_lock_decorators._flow.requests import raise_failure
 from redis_lock_decorators._io import client_errors, error_replies
 
 
@@ -98,10 +99,3 @@ class Watch:
             refused = client_errors.closed(self._client, "MULTI is refused now")
             raise client_errors.caused(refused, begun)
         return replies
-
-
-def raise_failure(replies: Iterable[Any]) -> None:
-    """Raise the first error among replies."""
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply

@@ -16,6 +16,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.port import Sending
+from redis_lock_decorators._flow.requests import raise_failure
 from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_methods import (
     disconnect,
@@ -27,7 +28,7 @@ from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
-from redis_lock_decorators._io.transport.watch import ClientState, raise_failure
+from redis_lock_decorators._io.transport.watch import ClientState
 from redis_lock_decorators._io.unconfigured import drop_unconfigured, drop_unconfigured_idle
 
 W = TypeVar("W", bound="_Watch")

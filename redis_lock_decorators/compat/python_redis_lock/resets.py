@@ -7,6 +7,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.requests import raise_failure
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._shared.settings import DEFAULT
@@ -37,9 +38,7 @@ def notify(port: Port, name: str, signal_expire: int) -> None:
     signal = _encoded(f"lock-signal:{name}")
     commands = (("DEL", signal), ("LPUSH", signal, 1), ("PEXPIRE", signal, signal_expire))
     try:
-        for reply in run(port.send_together(*commands, until=port.now() + ROUND_TRIP)):
-            if isinstance(reply, Exception):
-                raise reply
+        raise_failure(run(port.send_together(*commands, until=port.now() + ROUND_TRIP)))
     except Exception as error:  # of any client library; the lock itself has been released
         log.warning("the waiters for lock %r were not notified (%s)", name, type(error).__name__)
 
