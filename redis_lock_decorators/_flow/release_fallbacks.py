@@ -171,9 +171,9 @@ async def _one_by_one(
             unanswered_releases.forget_unsent(port, claim, error)
             if isinstance(error, Exception):
                 unanswered_releases.record_unanswered(port, claim, error)
-            if claim.shares_identifier and claim.release_sent is not None:
-                is_known = isinstance(error, Exception) and not may_have_run(port, error)
-                claim.may_be_unrecorded = claim.may_be_unrecorded or not is_known
+            may_be_released = not isinstance(error, Exception) or may_have_run(port, error)
+            if claim.shares_identifier and claim.release_sent is not None and may_be_released:
+                claim.may_be_unrecorded = True
             if port.is_outcome(error):
                 claim.release_sent = None
             raise

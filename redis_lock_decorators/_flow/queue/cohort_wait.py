@@ -8,9 +8,9 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
+from redis_lock_decorators._flow.queue.interrupted_waiters import interrupted_waiters
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal
-from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: Ask Redis for the lock; None: it is held.
 Compete = Callable[[], Awaitable[Refusal | None]]
@@ -95,5 +95,4 @@ def _interrupts_waiter(port: QueuePort, claim: Claim, cohort: Cohort) -> bool:
         LockError: it interrupts the holder.
     """
     holder = None if cohort.holder is None else cohort.holder.identifier
-    others = refuse_interrupted(port, claim, holder)
-    return any(other.keys == claim.keys and other.queue_wait is not None for other in others)
+    return bool(interrupted_waiters(port, claim, holder))
