@@ -94,7 +94,7 @@ class RedisPyLockBase(Generic[C]):
         self._key = args.key_of(redis, name)
         self._lock_name = self._key.decode(errors="surrogateescape")
         token_slots = self._token_slots() if self.thread_local else TokenSlot.shared()
-        self.local = Local(token_slots, self._claim_of)
+        self.local = Local(token_slots, partial(_claim_of, self._key))
         self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
@@ -248,12 +248,6 @@ class RedisPyLockBase(Generic[C]):
             endless=endless,
         )
 
-    def _claim_of(self, token: str) -> Claim:
-        """A claim that is held by a token from elsewhere."""
-        claim = claim_on(self._key, PROVISIONAL, token)
-        claim.shares_identifier = True
-        return claim
-
     def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:
         """Return a function from the remaining seconds to the wanted ones."""
         seconds = args.checked_timeout(additional_time, "additional_time")
@@ -285,3 +279,10 @@ class RedisPyLockBase(Generic[C]):
             )
             return True
         return False
+
+
+def _claim_of(key: bytes, token: str) -> Claim:
+    """A claim that is held by a token from elsewhere."""
+    claim = claim_on(key, PROVISIONAL, token)
+    claim.shares_identifier = True
+    return claim

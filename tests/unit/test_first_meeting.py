@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from functools import partial
 from typing import Any
 
@@ -233,6 +235,22 @@ def test_huge_numbers_are_refused(option):
 def test_huge_numbers_of_the_drop_in_are_no_errors_of_python(option):
     with contextlib.suppress(ConfigurationError):
         Lock(redis.Redis(port=1), "x", **{option: 10**5000})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(Lock, redis.Redis(port=1)), partial(tasks.lock.Lock, redis.asyncio.Redis(port=1))],
+)
+def test_drop_in_that_is_dropped_is_freed_at_once(make):
+    """Otherwise the lock that it holds is renewed until the garbage collector runs."""
+    gc.disable()
+    try:
+        lock = make("x", timeout=1)
+        freed = weakref.ref(lock)
+        del lock
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "report"])
