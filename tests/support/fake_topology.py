@@ -15,6 +15,7 @@ UNSUPPORTED = {
     "test_error_names_the_missing_async_hook": "functions that return clients are not called",
     "test_factory_is_called_once_for_each_event_loop": "the same",
     "test_error_says_which_companion_key_may_hold_other_data": "only its locks may be other data",
+    "test_other_data_in_a_companion_key_is_no_loss": "the same",
     "test_drop_in_and_redis_py_lock_exclude_each_other": "redis-py's own Lock needs a server",
 }
 #: The fixtures with servers: what is tested on them is requests and faults.
