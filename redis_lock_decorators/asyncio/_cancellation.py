@@ -15,7 +15,7 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
-from redis_lock_decorators.asyncio._wait_for import call_when_cancellable, cancel_again
+from redis_lock_decorators.asyncio._wait_for import RepeatedCancellation, call_when_cancellable
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
@@ -88,7 +88,7 @@ class BlockTask:
             call_when_cancellable(task, partial(self._cancel, True))
             return
         if SWALLOWS:
-            cancel_again([task], LOST, lambda: self._is_cancelled)
+            RepeatedCancellation(LOST, lambda: self._is_cancelled).follow([task])
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
         self._is_cancelled = task.cancel(LOST) is not False

@@ -100,66 +100,60 @@ def call_when_cancellable(
         cancel()
 
 
-def cancel_again(
-    tasks: Sequence[asyncio.Task[Any]],
-    message: str,
-    is_wanted: Callable[[], bool],
-    swallowed: Counter[asyncio.Task[Any]] | None = None,
-) -> None:
-    """Cancel again what swallows the cancellation of tasks, which must follow immediately.
+class RepeatedCancellation:
+    """A cancellation of tasks that is repeated wherever it is swallowed.
 
     Callbacks run in the order of their registration. So this looks at all calls before the first
     task is resumed, and before the first step of each that one cancels in turn. Before their next
     steps it looks which calls have returned, although their tasks were cancelled. The tasks of a
     ``TaskGroup`` are cancelled when its block ends, so that is watched for.
-
-    Args:
-        tasks: the tasks.
-        message: the message of the cancellation.
-        is_wanted: whether they are to be cancelled still.
-        swallowed: how often each task has swallowed that.
     """
-    loop, swallowed = asyncio.get_running_loop(), Counter() if swallowed is None else swallowed
 
-    def look(left: int = LOOKS) -> None:
+    __slots__ = ("_is_wanted", "_message", "_swallowed")
+
+    def __init__(self, message: str, is_wanted: Callable[[], bool]) -> None:
+        """``is_wanted`` tells whether the tasks are to be cancelled still."""
+        self._message, self._is_wanted = message, is_wanted
+        self._swallowed = Counter[asyncio.Task[Any]]()
+
+    def follow(self, tasks: Sequence[asyncio.Task[Any]], left: int = LOOKS) -> None:
+        """Repeat the cancellation of these tasks, which must follow immediately."""
         is_first = left == LOOKS  # they are not cancelled yet
-        if not (is_first or is_wanted()):
+        if not (is_first or self._is_wanted()):
             return
-        awaited = awaited_by(tasks)
+        loop, awaited = asyncio.get_running_loop(), awaited_by(tasks)
         for group in _groups_of(awaited.tasks):
-            _before_abort(group, partial(cancel_group, group))
+            _before_abort(group, partial(self._follow_group, group))
         reached = {one for one in awaited.cancelled if not (is_first or _is_pending(one))}
-        loop.call_soon(check, [call for call in awaited.calls if call.tasks[0] not in reached])
+        calls = [call for call in awaited.calls if call.tasks[0] not in reached]
+        loop.call_soon(self._check, tasks, calls)
         if left > 1 and awaited.tasks - reached:
-            loop.call_soon(look, left - 1)
+            loop.call_soon(self.follow, tasks, left - 1)
 
-    def cancel_group(group: Any) -> None:
-        if is_wanted():
-            left = [one for one in group._tasks if not one.done()]
-            cancel_again(left, message, is_wanted, swallowed)
+    def _follow_group(self, group: Any) -> None:
+        if self._is_wanted():
+            self.follow([one for one in group._tasks if not one.done()])
 
-    def check(calls: list[Call]) -> None:
+    def _check(self, tasks: Sequence[asyncio.Task[Any]], calls: list[Call]) -> None:
         returned = [call for call in calls if call.has_returned]
         cancelled = awaited_by(tasks).cancelled if returned else set()
         for call in returned:
             swallower = next((one for one in call.tasks if not one.done()), None)
             if swallower in cancelled and not _is_pending(swallower):
-                call_when_cancellable(swallower, partial(repeat, swallower))
+                call_when_cancellable(swallower, partial(self._repeat, swallower))
 
-    def repeat(swallower: asyncio.Task[Any]) -> None:
-        if swallower.done() or not is_wanted():
+    def _repeat(self, swallower: asyncio.Task[Any]) -> None:
+        if swallower.done() or not self._is_wanted():
             return
         if sys.version_info >= (3, 11):
             swallower.uncancel()
-        cancel_again([swallower], message, is_wanted, swallowed)
-        swallower.cancel(message)
-        swallowed[swallower] += 1
+        self.follow([swallower])
+        swallower.cancel(self._message)
+        self._swallowed[swallower] += 1
         # Not at first, as ``wait_for`` cancels what it waits for by itself, and not a second time.
-        if swallowed[swallower] > MOST_SWALLOWED:
+        if self._swallowed[swallower] > MOST_SWALLOWED:
             for call in _own_calls(swallower):
-                call.future.cancel(message)
-
-    look()
+                call.future.cancel(self._message)
 
 
 def _own_calls(task: asyncio.Task[Any]) -> list[Call]:
