@@ -5,12 +5,12 @@
 -- reply {"text:serial", holder's identifier or '', PTTL of the lock, number of subscribers of the channel or -1 if unknown,
 --       then the numbers, from 0, of the entries that are not in the queue}
 local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
+redis.call('ZSCORE', queue, ARGV[3] or '') -- without the right to it, or if this is no queue: fail before anything is written
 local kept = redis.pcall('PEXPIRE', queue, KEPT)
 if type(kept) == 'table' and string.find(kept.err, 'READONLY', 1, true) then
   redis.call('PEXPIRE', queue, KEPT) -- a replaced master does not have the lock: ask the new one
 end
 local holder, left = redis.call('GET', key), redis.call('PTTL', key)
-redis.call('ZSCORE', queue, ARGV[3] or '') -- without the right to it, or if this is no queue: fail before the lock is granted
 if not holder then
   grant_next(key, queue, waiters)
   holder, left = redis.call('GET', key), redis.call('PTTL', key)
