@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 from support.leftovers import PATIENCE
-from support.periodic_signals import periodic_signals
+from support.signals import periodic_signals, signal_after
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._flow.queue import claim_entry, entry_requests
@@ -127,14 +127,9 @@ def test_handler_gets_the_lock_before_the_waiter_that_it_interrupts(
             order.append("handler")
         times.append(time.monotonic())
 
-    plain = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with lock:
-            order.append("waiter")
-            times.append(time.monotonic())
-    finally:
-        signal.signal(signal.SIGALRM, plain)
+    with signal_after(0.3, handler), lock:
+        order.append("waiter")
+        times.append(time.monotonic())
 
     assert order == ["handler", "waiter"]
     assert times[1] - times[0] < 1.5  # it does not wait for its recheck
@@ -159,15 +154,10 @@ def test_handler_fails_if_the_waiter_that_it_interrupts_is_granted_the_lock(
         except LockError as error:
             found.append(str(error))
 
-    plain = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(entry_requests, "remove", release_first)
-            with lock:
-                found.append("waiter")
-    finally:
-        signal.signal(signal.SIGALRM, plain)
+    with signal_after(0.3, handler), monkeypatch.context() as patch:
+        patch.setattr(entry_requests, "remove", release_first)
+        with lock:
+            found.append("waiter")
 
     assert "would wait for itself" in found[0]
     assert found[1:] == ["waiter"]
@@ -194,15 +184,10 @@ def test_handler_gets_the_lock_before_a_waiter_that_joins_the_queue_again(
         at(moment, ("enqueue",), handler)
         waits.pop().waiter.wakeup.notify(Signal.RETRY)
 
-    plain = signal.signal(signal.SIGALRM, join_again)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(ClaimEntry, "__init__", recorded)
-            with lock:
-                order.append("waiter")
-    finally:
-        signal.signal(signal.SIGALRM, plain)
+    with signal_after(0.3, join_again), monkeypatch.context() as patch:
+        patch.setattr(ClaimEntry, "__init__", recorded)
+        with lock:
+            order.append("waiter")
 
     assert order == ["handler", "waiter"]
 
@@ -264,14 +249,9 @@ def test_handler_in_a_cohort_gets_the_lock_before_the_waiter_that_it_interrupts(
 
     leader = threading.Thread(target=lead)
     leader.start()
-    plain = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with RedisLock(name, client=client, acquire_time=PATIENCE):
-            order.append("waiter")
-    finally:
-        signal.signal(signal.SIGALRM, plain)
-        leader.join()
+    with signal_after(0.3, handler), RedisLock(name, client=client, acquire_time=PATIENCE):
+        order.append("waiter")
+    leader.join()
 
     assert order == ["leader", "handler", "waiter"]
 
@@ -293,13 +273,8 @@ def test_task_of_a_handler_gets_the_lock_before_the_waiter_that_it_interrupts(se
         threading.Timer(0.3, other.release).start()
         asyncio.run(work())
 
-    plain = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with lock:
-            order.append("waiter")
-    finally:
-        signal.signal(signal.SIGALRM, plain)
+    with signal_after(0.3, handler), lock:
+        order.append("waiter")
 
     assert order == ["handler", "waiter"]
 
@@ -321,17 +296,12 @@ def test_lock_is_not_handed_to_a_waiter_that_a_waiting_handler_interrupts(server
         with RedisLock(name, client=client, **{"acquire_time": 3, **options}):
             order.append("handler")
 
-    plain = signal.signal(signal.SIGALRM, handler)
     other = threading.Thread(target=hold)
     other.start()
-    try:
-        held.wait(PATIENCE)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)  # it may be handed off for 0.25 s
-        with lock:
-            order.append("waiter")
-    finally:
-        signal.signal(signal.SIGALRM, plain)
-        other.join()
+    held.wait(PATIENCE)
+    with signal_after(0.05, handler), lock:  # it may be handed off for 0.25 s
+        order.append("waiter")
+    other.join()
 
     assert order == ["handler", "waiter"]
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 import redis.exceptions as client
 from support.peers import Peers, ask
-from support.periodic_signals import periodic_signals
+from support.signals import periodic_signals
 
 from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.transport import private_connection, private_pool, sockets
