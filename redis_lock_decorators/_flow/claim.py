@@ -241,6 +241,10 @@ class Claim(Term):
         """Whether the lease that can release it exists, or none is needed."""
         return self.lease_ref is None or self.lease_ref() is not None
 
+    def has_handed_off(self) -> bool:
+        """Whether its lock was handed to another member of its cohort."""
+        return self.disposal is not None and self.disposal.handed_off() is not None
+
     def is_special(self) -> bool:
         """Whether acquiring it takes more than setting its keys."""
         return self.fencing or self.replicas > 0

@@ -20,7 +20,7 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
         other = port.held.find(key)
         if other is None or not other.is_of(claim.owner) or not other.is_live(port.now()):
             continue
-        if other.disposal is not None and other.disposal.handed_off() is not None:
+        if other.has_handed_off():
             continue
         if _is_inside(claim, other):
             raise LockError(
@@ -78,9 +78,7 @@ def _identifiers(claim: Claim) -> list[str]:
     again may have been granted the lock by its former entry.
     """
     entries = [] if claim.queue_wait is None else claim.queue_wait.entries()
-    waiter, disposal = claim.cohort_waiter, claim.disposal
-    received = None if waiter is None else waiter.handover
+    received = None if claim.cohort_waiter is None else claim.cohort_waiter.handover
     identifier = claim.identifier if received is None else received.identifier
-    handed = None if disposal is None else disposal.handed_off()
-    own = [] if handed is not None else [identifier]
+    own = [] if claim.has_handed_off() else [identifier]
     return own + [entry.split("|")[1] for entry in entries]

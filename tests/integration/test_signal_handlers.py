@@ -14,6 +14,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 from support.leftovers import PATIENCE
+from support.queues import queue_of
 from support.signals import periodic_signals, signal_after
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
@@ -89,6 +90,33 @@ def test_handler_fails_immediately_if_its_own_thread_has_the_lock(
     assert not left
     assert ("would wait for itself" in found[0]) == is_own, found
     assert not client.exists(f"sys:lock:{name}")
+
+
+@pytest.mark.parametrize("wait", ["queue", "poll", "cohort"])
+def test_handler_in_a_cohort_that_another_thread_leads_fails_immediately(at, server, name, wait):
+    """It does not ask Redis itself as long as it only follows the leader."""
+    client, errors = server.client(), []
+    own = RedisLock(name, client=client, wait=wait, acquire_time=PATIENCE, expire=2)
+    cohort = RedisLock(name, client=client, wait="cohort", acquire_time=PATIENCE, expire=3)
+
+    def lead():
+        with cohort:
+            pass
+
+    def handler():
+        with pytest.raises(LockError) as caught, cohort:
+            pass
+        errors.append(str(caught.value))
+
+    leader = threading.Thread(target=lead)
+    with own:
+        leader.start()
+        wait_until(lambda: client.exists(queue_of(name)))
+        left = at("before", ("release",), handler)
+    leader.join()
+
+    assert not left
+    assert "would wait for itself" in errors[0]
 
 
 @pytest.mark.parametrize("wait", ["queue", "cohort"])
@@ -210,7 +238,8 @@ def test_handler_fails_if_the_waiter_was_granted_the_lock_and_joins_the_queue_ag
         if found == ["first"]:
             found.append("second")
             other.release()
-            until_granted(direct, other.key, other.identifier)
+            former = (None, other.identifier.encode())
+            wait_until(lambda: direct.get(other.key) not in former)
             handler()
         elif not found:
             found.append("first")
@@ -225,10 +254,9 @@ def test_handler_fails_if_the_waiter_was_granted_the_lock_and_joins_the_queue_ag
     assert found == ["first", "second", "handler", "waiter"]
 
 
-def until_granted(direct, key, identifier):
-    """Wait until another identifier holds the lock."""
+def wait_until(is_so):
     end = time.monotonic() + PATIENCE
-    while direct.get(key) in (None, identifier.encode()):
+    while not is_so():
         assert time.monotonic() < end
         time.sleep(0.01)
 

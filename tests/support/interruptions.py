@@ -98,8 +98,9 @@ class Interruption:
         return self.left < 0
 
     def _call(self, frame: Any, event: str, argument: object) -> Any:
-        # Python itself only reports what is raised in a finalizer, which runs at any time.
-        is_finalizer = frame.f_code.co_name == "__del__"
+        # Python itself only reports what is raised in a finalizer or callback of a weak reference,
+        # which runs at any time.
+        is_finalizer = frame.f_code.co_name in {"__del__", "forget"}
         is_ours = is_of_package(frame.f_code.co_filename)
         return self._line if is_ours and not is_finalizer else None
 

@@ -8,9 +8,9 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
-from redis_lock_decorators._flow.queue.interrupted_waiters import interrupted_waiters
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: Ask Redis for the lock; None: it is held.
 Compete = Callable[[], Awaitable[Refusal | None]]
@@ -72,7 +72,7 @@ async def _wait(
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
                 return refusal
-            if _interrupts_waiter(port, claim, cohort) and cohort.withdraw(waiter):
+            if _interrupts_other(port, claim, cohort) and cohort.withdraw(waiter):
                 claim.cohort = None  # it is not handed off
                 return await compete()
             pause = RECHECK if cohort.is_near(waiter) else min(2 * pause, LONGEST_RECHECK)
@@ -86,13 +86,14 @@ async def _wait(
         cohort.stop_leading(waiter, port.now())
 
 
-def _interrupts_waiter(port: QueuePort, claim: Claim, cohort: Cohort) -> bool:
-    """Whether this code interrupts other code that is in the queue of the same lock.
+def _interrupts_other(port: QueuePort, claim: Claim, cohort: Cohort) -> bool:
+    """Whether this code interrupts other code that may hold the lock, or waits for it in the queue.
 
-    Then it joins the queue itself, which takes that entry out of it.
+    Then it asks Redis itself: no other member can tell by whom the lock is held.
 
     Raises:
         LockError: it interrupts the holder.
     """
     holder = None if cohort.holder is None else cohort.holder.identifier
-    return bool(interrupted_waiters(port, claim, holder))
+    others = refuse_interrupted(port, claim, holder)
+    return any(claim.keys[0] in other.keys and not other.has_handed_off() for other in others)

@@ -21,25 +21,18 @@ async def suspend_interrupted(port: Port, claim: Claim, holder: str | None, stop
     Raises:
         LockError: it is the ``holder``, or was granted the lock before.
     """
-    for other in interrupted_waiters(port, claim, holder):
-        if other.queue_wait.entries():
+    for other in refuse_interrupted(port, claim, holder):
+        if other.keys[0] in claim.keys and other.queue_wait is not None:
             await _suspend(port, claim, other, stop)
-
-
-def interrupted_waiters(port: Port, claim: Claim, holder: str | None) -> list[Claim]:
-    """The claims of interrupted code that wait in the queue of a lock of this claim.
-
-    Raises:
-        LockError: interrupted code is the ``holder``.
-    """
-    others = refuse_interrupted(port, claim, holder)
-    return [one for one in others if one.queue_wait is not None and one.keys[0] in claim.keys]
 
 
 async def _suspend(port: Port, claim: Claim, other: Claim, stop: float) -> None:
     key, waiting = other.keys[0], other.queue_wait
+    entries = waiting.entries()
+    if not entries:
+        return
     try:
-        for entry in waiting.entries():
+        for entry in entries:
             await persist(port, partial(entry_requests.remove, port, key, entry), stop)
     finally:
         waiting.waiter.wakeup.notify(Signal.RETRY)
