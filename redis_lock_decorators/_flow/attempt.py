@@ -163,6 +163,8 @@ async def _acquire_specially(
         details.append(FENCE_KEPT_MS)
     elif is_guarded:
         details.append(GUARDED)
+    elif not port.rights.has_get:
+        details.append(CHECKING)
     if is_guarded:
         keys += (companion(group[0], b"absent"),)
     read = partial(read, claim, group)

@@ -2,8 +2,8 @@
 -- others may use the same identifier, see ARGV.)
 -- KEYS  the lock keys; perhaps a key that never exists, see ARGV
 -- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to return the server's time, 2 if others may use
---       the identifier too, 3 if the last key never exists, so that no node runs this while its slot is moving, 4 to call GET
---       first (else nothing)
+--       the identifier too, 3 if the last key never exists, so that no node runs this while its slot is moving, 4 to call
+--       GET first, as with 1, 2 and 3 (else nothing)
 -- reply "identifier:serial" when acquired; else {"identifier:serial", holder's identifier, its PTTL}, and of several keys
 --       also the number of the one that is held, from 1.
 --       If the time is requested, always a list with the time at its end (Unix milliseconds)
@@ -22,7 +22,7 @@ end
 if ARGV[4] == '1' then
   redis.call('TIME') -- a user without the right to call it gets the error before the lock is acquired
 end
-if ARGV[4] == '1' or ARGV[4] == '4' then
+if ARGV[4] then
   redis.call('GET', KEYS[1]) -- the same, as without this right no release is possible
 end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then

@@ -79,11 +79,15 @@ async def test_acquired_lock_is_released_without_other_permissions(place, front,
     assert place.left(key) == 0
 
 
-@pytest.mark.parametrize("strategy", ["queue", "cohort", "poll"])
-async def test_lock_that_could_not_be_released_is_not_acquired(place, front, name, strategy):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"wait": "cohort"}, {"wait": "poll"}, {"replicas": 1}, {"fencing": True}],
+    ids=str,
+)
+async def test_lock_that_could_not_be_released_is_not_acquired(place, front, name, options):
     rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
     with place.user(*[rule for rule in rules if rule != "+get"]):
-        lock = front.package.RedisLock(name, client=place.client(front), wait=strategy, expire=30)
+        lock = front.package.RedisLock(name, client=place.client(front), expire=30, **options)
         for _ in range(3):
             with pytest.raises(redis.exceptions.ResponseError, match="permission"):
                 await do(lock.acquire())
