@@ -96,19 +96,20 @@ def _acquire_group(
     if claim.clock is not None:
         read = partial(_read_time, claim, port.now())
         return ask(port, "acquire", claim, group, claim.expire_ms, 1, until=until, read=read)
+    if not port.rights.has_get:
+        return _acquire_checking(port, claim, group, until)
     if len(claim.keys) > 1:
         read = partial(_read_refusal, claim, group)
         return ask(port, "acquire", claim, group, claim.expire_ms, until=until, read=read)
-    if not port.rights.has_get:
-        return _acquire_checking(port, claim, group, until)
     return ask(port, "acquire", claim, group, claim.expire_ms, until=until)
 
 
 async def _acquire_checking(
     port: Port, claim: Claim, group: tuple[bytes, ...], until: float
 ) -> Refusal | None:
-    """Acquire one key by a request that is refused to a user who could not release it."""
-    refusal = await ask(port, "acquire", claim, group, claim.expire_ms, CHECKING, until=until)
+    """Acquire keys by a request that is refused to a user who could not release them."""
+    read, details = partial(_read_refusal, claim, group), (claim.expire_ms, CHECKING)
+    refusal = await ask(port, "acquire", claim, group, *details, until=until, read=read)
     port.rights.has_get = True
     return refusal
 

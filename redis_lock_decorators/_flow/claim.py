@@ -56,7 +56,7 @@ class Claim(Term):
             keys were handed off: then the claim can release nothing.
         shares_identifier: another claim may hold the lock by this identifier afterwards, so a
             second copy of a request to release it must change nothing.
-        may_be_unrecorded: such a lock may have been released without a record of that.
+        recorded_until: until then the server knows what became of a release without a reply.
         releaser: the name by which its release is recorded in Redis. It is unique to this claim
             even if the identifier is not; "" until it is needed in that case.
         owner: a weak reference to the thread or task that acquires it or is in its block; None
@@ -101,14 +101,51 @@ class Claim(Term):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
-        "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
-        "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
-        "lease_ref", "lock_names", "lost_holder", "lost_reason", "may_be_unrecorded",
-        "maybe_released", "observer",
-        "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wait",
-        "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas",
-        "sends_text", "shares_identifier", "state", "unconfirmed", "unique",
+        "__weakref__",
+        "clock",
+        "cohort",
+        "cohort_waiter",
+        "completion",
+        "disposal",
+        "expire",
+        "expire_ms",
+        "fence",
+        "fencing",
+        "grant_ms",
+        "hand_offs",
+        "has_asked",
+        "has_queued",
+        "held_until",
+        "identifier",
+        "in_transition",
+        "is_inside",
+        "keys",
+        "late_ends",
+        "late_reply",
+        "lease_ref",
+        "lock_names",
+        "lost_holder",
+        "lost_reason",
+        "maybe_released",
+        "observer",
+        "owner",
+        "owner_info",
+        "process",
+        "queue_entry",
+        "queue_record",
+        "queue_wait",
+        "recorded_until",
+        "release_flow",
+        "release_sent",
+        "released_keys",
+        "releaser",
+        "renews",
+        "replicas",
+        "sends_text",
+        "shares_identifier",
+        "state",
+        "unconfirmed",
+        "unique",
     )
     # fmt: on
 
@@ -153,7 +190,7 @@ class Claim(Term):
         self.unrenewed = None
         self.known_ends: dict[str, LeaseEnds] = {}
 
-        self.shares_identifier = self.may_be_unrecorded = False
+        self.shares_identifier, self.recorded_until = False, math.inf
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None
         self.late_ends: tuple[int, ...] = ()
@@ -205,7 +242,7 @@ class Claim(Term):
         if self.disposal is not None:
             self.disposal = Disposal()
         self.released_keys = self.maybe_released = ()
-        self.release_sent = None
+        self.release_sent, self.recorded_until = None, math.inf
         self.sends_text = False
 
     def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:

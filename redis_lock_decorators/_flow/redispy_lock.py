@@ -117,7 +117,7 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     """Set the final identifier and expiry of a held lock; False if it was lost before."""
     claim = request.claim
     name = request.token or claim.identifier
-
+    final = [name]
     latest = claim.clock.latest(port.now(), claim.duration) if claim.clock is not None else 0
 
     async def attempt(until: float) -> Refusal | None:
@@ -132,15 +132,17 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
 
     try:
         refusal = await persist(port, attempt, claim.deadline)
-        if refusal is not None or port.now() >= claim.deadline:
-            await _unsettle(port, request)
-            return False
-        claim.identifier = name
-        claim.deadline = math.inf if request.endless else claim.deadline
+        if refusal is None and port.now() < claim.deadline:
+            claim.identifier = name
+            claim.deadline = math.inf if request.endless else claim.deadline
+            return True
+        if refusal is not None:  # who holds it by the final identifier is another claim
+            final = []
+        await _unsettle(port, request, final)
     except BaseException as error:
-        await _unsettle(port, request, error)
+        await _unsettle(port, request, final, error)
         raise
-    return True
+    return False
 
 
 async def _send_settle(
@@ -157,14 +159,14 @@ async def _send_settle(
 
 
 async def _unsettle(
-    port: Port, request: AcquireRequest, cause: BaseException | None = None
+    port: Port, request: AcquireRequest, final: list[str], cause: BaseException | None = None
 ) -> None:
-    """Release what is held by the first or the final identifier."""
+    """Release what is held by the first identifier, or by the ``final`` one."""
     claim = request.claim
     names = [claim.identifier]
     # Other clients may use the token too, so only while the lock must be this claim's.
     if request.token is not None and (request.endless or port.now() < claim.deadline):
-        names.append(request.token)
+        names += final
     failure: BaseException | None = None
     for claim.identifier in names:  # another thread releases the last one if this stack is full
         claim.released_keys = ()  # by the other identifier

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.late_outcomes import completed
@@ -21,6 +23,9 @@ from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 
+#: Seconds after a release without a reply in which it may be repeated if others may use the same
+#: identifier. The record lasts twice as long, and a request is repeated for a while by itself.
+RECORDED = _lua.NOTED / 2000
 #: A function that releases one key until a time.
 ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
 
@@ -48,7 +53,7 @@ async def with_fallbacks(
     While their slot is moving, no script may touch several keys: they are released one by one. A
     request without a reply is noted for the keys that it may have released, and for no others.
     """
-    if claim.may_be_unrecorded:
+    if claim.shares_identifier and port.now() >= claim.recorded_until:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
             "and the server has no record; its next holder may have the same identifier",
@@ -69,15 +74,27 @@ async def with_fallbacks(
             return await completed(port, claim, part, one_by_one)
         if not (may_fall_back and _is_barred(port, error)):
             unanswered_releases.forget_unsent(port, claim, error)
+            _limit_repetitions(port, claim, error, RECORDED)
             unanswered_releases.record_usual(port, claim, method, error)
             raise
         barred = error
     except BaseException as error:
         unanswered_releases.forget_unsent(port, claim, error)
+        _limit_repetitions(port, claim, error, RECORDED)
         raise
     claim.release_sent = None
     fallback = partial(_by_fallbacks, port, claim, part, method, until, barred)
     return await completed(port, claim, part, fallback)
+
+
+def _limit_repetitions(port: Port, claim: Claim, error: BaseException, seconds: float) -> None:
+    """Note for how long the server knows what became of a request without a reply.
+
+    Later a repetition might release the lock of another claim with the same identifier.
+    """
+    may_be_released = not isinstance(error, Exception) or may_have_run(port, error)
+    if claim.shares_identifier and may_be_released and port.was_sent(error):
+        claim.recorded_until = min(claim.recorded_until, port.now() + seconds)
 
 
 def _may_end_another(claim: Claim, part: tuple[bytes, ...]) -> bool:
@@ -171,9 +188,8 @@ async def _one_by_one(
             unanswered_releases.forget_unsent(port, claim, error)
             if isinstance(error, Exception):
                 unanswered_releases.record_unanswered(port, claim, error)
-            may_be_released = not isinstance(error, Exception) or may_have_run(port, error)
-            if claim.shares_identifier and claim.release_sent is not None and may_be_released:
-                claim.may_be_unrecorded = True
+            if claim.release_sent is not None:
+                _limit_repetitions(port, claim, error, -math.inf)
             if port.is_outcome(error):
                 claim.release_sent = None
             raise

@@ -155,11 +155,12 @@ local function grant_next(key, queue, waiters, releaser, alive)
 end
 
 -- Record for NOTED milliseconds who released a lock, so that a copy of the request that finds another holder knows that it
--- was done. At most MOST_NOTED releases are recorded. The lock is released by then: an error must neither end the script nor
+-- was done. At most MOST_NOTED releases are recorded, unless others may use the same identifier. The lock is released by then: an error must neither end the script nor
 -- leave a record without expiry.
 -- is_awaited: there are waiters, so save time: old records are removed by the next release without waiters.
 -- is_new: keep the records for that long from now; else no longer than before.
-local function note_release(released, releaser, is_awaited, is_new)
+-- is_shared: others may use the same identifier, so that each record is needed until it expires.
+local function note_release(released, releaser, is_awaited, is_new, is_shared)
   local time = redis.pcall('TIME')
   local now = not time.err and time[1] * 1000 + math.floor(time[2] / 1000)
   -- If the clock was set back, the last records are in its future and would be kept instead of this one.
@@ -168,10 +169,13 @@ local function note_release(released, releaser, is_awaited, is_new)
   if not now or type(redis.pcall('ZADD', released, score, releaser)) ~= 'number' then
     return
   end
-  if not is_awaited then
-    redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - NOTED)
+  local trimmed = 0
+  if not is_awaited or is_shared then
+    trimmed = redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - NOTED)
   end
-  local trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_NOTED - 1)
+  if not is_shared then
+    trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_NOTED - 1)
+  end
   local ends = is_new and redis.pcall('PEXPIRE', released, NOTED) or 1
   if type(trimmed) ~= 'number' or type(ends) ~= 'number' then
     redis.pcall('DEL', released)

@@ -30,7 +30,7 @@ for i = 1, count do
       redis.call('DEL', key, waiters)
     end
     if companions > 0 or is_always_noted then
-      note_release(released, releaser, is_awaited, is_awaited or is_always_noted)
+      note_release(released, releaser, is_awaited, is_awaited or is_always_noted, is_always_noted == '2')
     end
   end
 end

@@ -15,7 +15,9 @@ from support.proxy import FaultProxy
 from support.suspensions import cancel_everywhere
 
 import redis_lock_decorators.lock
-from redis_lock_decorators import _lua
+from redis_lock_decorators import LockError, _lua
+from redis_lock_decorators._flow import release_fallbacks
+from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators.compat import python_redis_lock
 from redis_lock_decorators.testing import LocalServer
 
@@ -131,6 +133,60 @@ async def test_repeated_release_leaves_the_next_holder_with_the_same_token(
     await do(lock.release())
 
     assert direct.get(name) == MINE.encode()
+
+
+async def test_release_is_not_repeated_when_its_record_may_have_expired(
+    proxy, direct, name, make, monkeypatch
+):
+    monkeypatch.setattr(release_fallbacks, "RECORDED", 0.0)
+    lock = make(timeout=60)
+    await warm(lock)
+    assert await do(lock.acquire(token=MINE))
+    proxy.drop_reply(runs("release"), times=100)
+    with pytest.raises(redis.exceptions.RedisError):
+        await do(lock.release())
+    direct.set(name, MINE, px=10_000)
+
+    with pytest.raises(LockError, match="not known"):
+        await do(lock.release())
+
+    assert direct.get(name) == MINE.encode()
+
+
+async def test_failed_acquisition_leaves_the_holder_with_the_same_token(proxy, direct, name, make):
+    """The lock is deleted before it gets its final identifier, and acquired by the other one."""
+    lock = make(timeout=60)
+    await warm(lock)
+
+    def delete(command):
+        if runs("settle")(command):
+            direct.delete(name)
+        return False
+
+    def acquire(command, reply):
+        if runs("settle")(command):
+            direct.set(name, MINE, px=10_000)
+        return reply
+
+    proxy.drop_request(delete)
+    proxy.rewrite = acquire
+
+    assert await do(lock.acquire(False, token=MINE)) is False
+
+    proxy.rewrite = None
+    assert direct.get(name) == MINE.encode()
+
+
+def test_each_release_by_a_shared_identifier_is_recorded(direct, name):
+    keys = with_notes((name.encode(),))
+    release = _lua.script("release").text
+    for number in range(_lua.MOST_NOTED + 2):
+        direct.set(name, MINE, px=10_000)
+        assert direct.eval(release, len(keys), *keys, MINE, number, f"releaser:{number}", 2)
+
+    assert direct.zcard(keys[-1]) == _lua.MOST_NOTED + 2
+    assert 0 < direct.pttl(keys[-1]) <= _lua.NOTED
+    direct.delete(*keys)
 
 
 def test_repeated_release_leaves_the_next_holder_with_the_same_id(proxy, direct, name):

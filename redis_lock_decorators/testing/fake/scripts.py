@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -216,11 +217,13 @@ class Scripts:
         ]
 
     def note_release(
-        self, released: Any, releaser: str, is_awaited: bool, is_new: bool = True
+        self, released: Any, releaser: str, is_awaited: bool, is_new: bool = True, noted: int = 0
     ) -> None:
         now = self.redis.milliseconds()
         self.redis.zadd(released, max(now, (self.redis.zlast(released) or 0) + 0.001), releaser)
-        self.redis.ztrim(released, -1 if is_awaited else now - NOTED, MOST_NOTED)
+        is_shared = noted == 2
+        oldest = -1 if is_awaited and not is_shared else now - NOTED
+        self.redis.ztrim(released, oldest, sys.maxsize if is_shared else MOST_NOTED)
         if is_new:
             self.redis.pexpire(released, NOTED)
 
@@ -279,7 +282,7 @@ class Scripts:
                     redis.delete(key, waiters)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
-                    self.note_release(released, releaser, is_awaited, is_new)
+                    self.note_release(released, releaser, is_awaited, is_new, noted)
         return [mark, *refused] if refused else mark
 
 
