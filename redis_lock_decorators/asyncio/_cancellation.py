@@ -21,8 +21,8 @@ from redis_lock_decorators.asyncio._wait_for import RepeatedCancellation, call_w
 LOST = "the lease of a lock was lost"
 #: Seconds between two checks whether a task has ended the step inside which the event loop runs.
 STEP_CHECK = 0.02
-#: Whether ``asyncio.wait_for`` may swallow a cancellation.
-SWALLOWS = sys.version_info < (3, 12)
+#: Whether ``asyncio.wait_for`` (before 3.12) or ``TaskGroup`` may swallow a cancellation.
+SWALLOWS = sys.version_info < (3, 13)
 #: The instruction of a ``raise`` statement.
 RAISE = opmap["RAISE_VARARGS"]
 #: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.

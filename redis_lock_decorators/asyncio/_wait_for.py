@@ -1,7 +1,10 @@
-"""Cancel a task although ``asyncio.wait_for`` swallows that, as it may before Python 3.12.
+"""Cancel a task although that may be swallowed, as it may before Python 3.13.
 
-It returns the result of what it waits for if that is done when its task is resumed, although the
-task was cancelled in the meantime. Many clients, such as redis-py, send their requests by it.
+``asyncio.wait_for`` of Python 3.10 and 3.11 returns the result of what it waits for if that is done
+when its task is resumed, although the task was cancelled in the meantime. Many clients send their
+requests by it. A ``TaskGroup`` of Python 3.11 and 3.12 that ends by errors raises them in place of
+a cancellation. Two cancellations within one iteration of the event loop are one: such a group, or a
+time-out of ``async_timeout`` on Python 3.10, takes it for its own.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ BETWEEN = (
 )
 _wait_for: Any = asyncio.wait_for
 _task_group: Any = getattr(asyncio, "TaskGroup", None)
+_end_of_group: Any = getattr(_task_group, "__aexit__", None)
 
 
 class Call(NamedTuple):
@@ -69,11 +73,13 @@ class Awaited(NamedTuple):
         calls: the calls of ``asyncio.wait_for``, with their tasks.
         tasks: all tasks, with the first one.
         cancelled: those of them that were cancelled as the first one was, and that one.
+        groups: the instances of ``TaskGroup`` whose ends they wait for.
     """
 
     calls: list[Call]
     tasks: set[asyncio.Task[Any]]
     cancelled: set[asyncio.Task[Any]]
+    groups: set[Any]
 
 
 class Step(NamedTuple):
@@ -93,8 +99,13 @@ class Step(NamedTuple):
 def call_when_cancellable(
     task: asyncio.Task[Any], cancel: Callable[[], None], left: int = MOST_POSTPONED
 ) -> None:
-    """Call ``cancel`` as soon as no call that has what it waits for would swallow that, or soon."""
-    if left and any(call.future.done() for call in _own_calls(task)):
+    """Call ``cancel`` as soon as nothing would swallow that immediately, or soon.
+
+    That are calls that have what they wait for, and other cancellations that are under way.
+    """
+    is_busy = any(call.future.done() for call in _own_calls(task))
+    is_busy = is_busy or any(_is_pending(one) for one in awaited_by([task]).cancelled)
+    if left and is_busy:
         asyncio.get_running_loop().call_soon(call_when_cancellable, task, cancel, left - 1)
     else:
         cancel()
@@ -122,8 +133,13 @@ class RepeatedCancellation:
         if not (is_first or self._is_wanted()):
             return
         loop, awaited = asyncio.get_running_loop(), awaited_by(tasks)
-        for group in _groups_of(awaited.tasks):
+        for group in awaited.groups | _groups_of(awaited.tasks):
             _before_abort(group, partial(self._follow_group, group))
+            if is_first:
+                self._follow_end(group)
+        if not is_first and any(map(_is_cancelled_twice, awaited.cancelled)):
+            for one in tasks:  # after the next step, which may take both cancellations for its own
+                loop.call_soon(call_when_cancellable, one, partial(self._repeat, one))
         reached = {one for one in awaited.cancelled if not (is_first or _is_pending(one))}
         calls = [call for call in awaited.calls if call.tasks[0] not in reached]
         loop.call_soon(self._check, tasks, calls)
@@ -133,6 +149,24 @@ class RepeatedCancellation:
     def _follow_group(self, group: Any) -> None:
         if self._is_wanted():
             self.follow([one for one in group._tasks if not one.done()])
+
+    def _follow_end(self, group: Any) -> None:
+        """Repeat the cancellation if the group ends by errors: they replace it."""
+        loop, parent = asyncio.get_running_loop(), group._parent_task
+
+        def ended() -> None:
+            if group._errors is None and not _is_pending(parent):
+                call_when_cancellable(parent, partial(self._repeat, parent))
+
+        def one_ended(task: asyncio.Task[Any]) -> None:
+            if not group._tasks:
+                loop.call_soon(ended)  # after the step of its parent
+
+        left = [task for task in group._tasks if not task.done()]
+        for task in left:
+            task.add_done_callback(one_ended)
+        if not left:
+            loop.call_soon(loop.call_soon, ended)
 
     def _check(self, tasks: Sequence[asyncio.Task[Any]], calls: list[Call]) -> None:
         returned = [call for call in calls if call.has_returned]
@@ -167,12 +201,18 @@ def _is_pending(task: asyncio.Task[Any]) -> bool:
     return getattr(task, "_must_cancel", False) or (waiter is not None and waiter.cancelled())
 
 
+def _is_cancelled_twice(task: asyncio.Task[Any]) -> bool:
+    """Whether a task was cancelled once more before the first cancellation reached its code."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return getattr(task, "_must_cancel", False) and waiter is not None and waiter.cancelled()
+
+
 def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
     """Find the calls in which tasks are suspended, and those of the tasks that they would cancel.
 
     Not those of a ``TaskGroup``.
     """
-    found, seen = Awaited([], set(), set()), set[int]()
+    found, seen = Awaited([], set(), set(), set()), set[int]()
     left = [Step(task) for task in tasks if not task.done()]
     while left:
         step = left.pop()
@@ -187,7 +227,7 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
             for inner in (getattr(one, "_fut_waiter", None), one.get_coro()):
                 left.append(Step(inner, (one, *tasks), is_cancelled))
         elif type(one) in SUSPENDED:
-            left += _awaited(step, found.calls)
+            left += _awaited(step, found)
         elif type(one).__name__ in BETWEEN:
             left += [step._replace(one=it) for it in gc.get_referents(one) if _is_suspended(it)]
         else:  # a future of ``asyncio.gather``, which is cancelled whatever becomes of its tasks
@@ -196,8 +236,8 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
     return found
 
 
-def _awaited(step: Step, calls: list[Call]) -> list[Step]:
-    """What suspended code awaits, or would cancel; adds it to ``calls`` if it is ``wait_for``.
+def _awaited(step: Step, found: Awaited) -> list[Step]:
+    """What suspended code awaits, or would cancel; adds it to what is found if it is Python's.
 
     A call of ``wait_for`` is cancelled whatever becomes of the task that it waits for.
     """
@@ -211,9 +251,11 @@ def _awaited(step: Step, calls: list[Call]) -> list[Step]:
             has_cancelled = isinstance(awaited, CoroutineType)
             is_waiting = isinstance(waiter, asyncio.Future)
             if is_waiting and not has_cancelled:
-                calls.append(Call(step.tasks, future, waiter, step.one))
+                found.calls.append(Call(step.tasks, future, waiter, step.one))
             if is_waiting or has_cancelled:  # else it awaits the future itself, without a timeout
                 return [Step(future, (), has_cancelled)]
+    elif _end_of_group is not None and frame.f_code is _end_of_group.__code__:
+        found.groups.add(frame.f_locals["self"])
     return [step._replace(one=awaited)]
 
 

@@ -1,4 +1,4 @@
-"""A loss cancels its task also inside ``asyncio.wait_for``, which may swallow a cancellation."""
+"""A loss cancels its task also where a cancellation may be swallowed, as in ``wait_for``."""
 
 from __future__ import annotations
 
@@ -351,6 +351,125 @@ def test_task_that_an_awaitable_refers_to_is_not_cancelled() -> None:
         assert not other.done()
         other.cancel()
 
+    asyncio.run(main())
+
+
+class CountlessTimeout:
+    """A time-out that takes any cancellation for its own, as ``async_timeout`` on Python 3.10."""
+
+    def __init__(self) -> None:
+        self._task, self._has_expired = asyncio.current_task(), False
+
+    def expire(self) -> None:
+        self._has_expired = True
+        self._task.cancel()
+
+    async def __aenter__(self) -> CountlessTimeout:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is asyncio.CancelledError and self._has_expired:
+            raise asyncio.TimeoutError
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_loss_within_the_iteration_of_a_timeout_cancels_the_task(
+    is_first: bool, is_awaited: bool
+) -> None:
+    if not SWALLOWS:
+        pytest.skip("such time-outs count cancellations")
+    entered: list[CountlessTimeout] = []
+
+    async def limited() -> None:
+        async with CountlessTimeout() as timeout:
+            entered.append(timeout)
+            await asyncio.sleep(LONG)
+
+    async def endless() -> None:
+        while not has_ended:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await (asyncio.ensure_future(limited()) if is_awaited else limited())
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(endless())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        block = BlockTask(weakref.ref(task))
+        calls = [block.cancel, entered[0].expire]
+        for call in calls if is_first else reversed(calls):
+            loop.call_soon(call)
+        await end(task, has_ended)
+
+        assert task.cancelled()
+        assert len(entered) <= 2
+
+    has_ended: list[bool] = []
+    asyncio.run(main())
+
+
+async def end(task: asyncio.Task[None], has_ended: list[bool]) -> None:
+    """Wait for a task that was cancelled; end its loop if that was swallowed."""
+    for _ in range(60):
+        await asyncio.sleep(0)
+    has_ended.append(True)
+    await asyncio.wait([task], timeout=1)
+
+
+async def fails(steps: int) -> None:
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    raise ValueError
+
+
+async def cleans_up(steps: int) -> None:
+    try:
+        await asyncio.sleep(LONG)
+    finally:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+
+async def fails_to_clean_up(steps: int) -> None:
+    try:
+        await asyncio.sleep(LONG)
+    finally:
+        await fails(steps)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no TaskGroup")
+@pytest.mark.parametrize("iterations", range(3, 12))
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize(
+    "children", [(fails,), (fails, cleans_up), (fails_to_clean_up,), (cleans_up, fails_to_clean_up)]
+)
+def test_loss_in_a_group_that_fails_cancels_the_task(
+    children: tuple[Callable[[int], Awaitable[None]], ...],
+    steps: int,
+    stays: bool,
+    iterations: int,
+) -> None:
+    async def endless() -> None:
+        while not has_ended:
+            with contextlib.suppress(ExceptionGroup):  # noqa: F821  # since 3.11
+                async with asyncio.TaskGroup() as group:
+                    for child in children:
+                        group.create_task(child(steps))
+                    if stays:
+                        await asyncio.sleep(LONG)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(endless())
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        loop.call_soon(BlockTask(weakref.ref(task)).cancel)
+        await end(task, has_ended)
+
+        assert task.cancelled()
+
+    has_ended: list[bool] = []
     asyncio.run(main())
 
 
