@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import redis
 from support.fronts import do
 from support.leftovers import until
 from support.queues import queued
 
-from redis_lock_decorators import LockError, LockLostError, LockNameError, LockNotOwnedError, _lua
+from redis_lock_decorators import LockError, LockLostError, LockNameError, LockNotOwnedError
 from redis_lock_decorators._rules.keys import companion
 
 SAID = "holds other data"
@@ -113,18 +112,6 @@ async def test_error_says_which_companion_key_may_hold_other_data(front, client,
 
     await do(lease.release())
     client.delete(queue)
-
-
-def test_recheck_gives_other_data_no_end(client, name):
-    key = f"sys:lock:{name}".encode()
-    keys = [key, companion(key, b"queue"), companion(key, b"waiters")]
-    client.set(keys[1], "other data")
-
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        client.eval(_lua.script("recheck").text, len(keys), *keys, "text", 1, "entry")
-
-    assert client.pttl(keys[1]) == -1
-    client.delete(keys[1])
 
 
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])

@@ -9,11 +9,15 @@ import threading
 import time
 
 import pytest
+import redis
 from support.fronts import do
 from support.interruptions import Interrupted, Interruption
 from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of, queued
 from support.workers import Holding
+
+from redis_lock_decorators import _lua
+from redis_lock_decorators._rules.keys import with_queue
 
 FRONTS = TIDY_FRONTS
 
@@ -343,3 +347,15 @@ def test_waiter_interrupted_at_any_line_leaves_no_keys(server, direct, name):
     assert 100 < number < 1_999
     client.close()
     other.close()
+
+
+def test_recheck_gives_other_data_no_end(direct, name):
+    key = f"sys:lock:{name}".encode()
+    keys = with_queue((key,))
+    direct.set(keys[1], "other data")
+
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        direct.eval(_lua.script("recheck").text, len(keys), *keys, "text", 1, "entry")
+
+    assert direct.pttl(keys[1]) == -1
+    direct.delete(keys[1])

@@ -73,7 +73,8 @@ class Commands:
         waiting = self._server.members(key)
         if not waiting:
             return None
-        first = min(waiting, key=lambda member: (waiting[member], member))
+        least = min(waiting.values())
+        first = min(member for member, score in waiting.items() if score == least)
         self.zrem(key, first)
         return first
 

@@ -203,6 +203,7 @@ class Scripts:
 
     def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *entries: str) -> Any:
         redis, (key, queue, waiters) = self.redis, keys
+        redis.zscore(queue, "")  # fails if this is no queue
         redis.pexpire(queue, KEPT)
         holder = redis.get(key)
         if holder is None:
