@@ -128,6 +128,14 @@ async def cancelled_inside(operation: Operation, use: Use) -> None:
     await asyncio.gather(worker, return_exceptions=True)
 
 
+async def _connected() -> None:
+    """Wait until no connection is being opened or closed, which takes several steps."""
+    await asyncio.sleep(0.01)
+    while any("_outcome" in repr(task) for task in asyncio.all_tasks()):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
+
+
 async def loop_closed(operation: Operation, use: Use) -> None:
     """An event loop is closed while a lock is held, after its client was closed."""
 
@@ -137,7 +145,7 @@ async def loop_closed(operation: Operation, use: Use) -> None:
             own = replace(use, client=use.new_client(), expire=SHORT)
             held = loop.run_until_complete(operation.acquire(own))
             loop.run_until_complete(own.client.aclose())
-            loop.run_until_complete(asyncio.sleep(0.01))  # the transports close in several steps
+            loop.run_until_complete(_connected())
             del held
         finally:
             loop.close()
