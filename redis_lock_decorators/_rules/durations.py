@@ -20,9 +20,10 @@ def checked_expire(expire: object, option: str = "expire") -> float:
     """Return the time to live of a lease: more than 0 s, at most ``LONGEST_EXPIRE``."""
     seconds = checked_number(option, expire)
     if not 0 < seconds <= LONGEST_EXPIRE:
+        hint = " (is this milliseconds, by mistake?)" if seconds > LONGEST_EXPIRE else ""
         raise ConfigurationError(
             f"{option}={shown_value(expire)}: a lease lives more than 0 s and at most "
-            f"{LONGEST_EXPIRE:.0f} s; give seconds (is this milliseconds, by mistake?)"
+            f"{LONGEST_EXPIRE:.0f} s; give seconds{hint}"
         )
     return max(seconds, SHORTEST_EXPIRE)
 
