@@ -203,7 +203,9 @@ def _report_busy(error: LockTimeoutError) -> int:
         text += f": held by {error.holder}"
     if error.owner is not None:
         text += f" ({described(error.owner, held_for(error.owner, time.time()))})"
-    if error.free_in is not None and error.free_in != math.inf:
+    if error.free_in == math.inf:
+        text += " without an expiry: if its holder has crashed, delete the key (redis-lock break)"
+    elif error.free_in is not None:
         text += f" for at most {duration(error.free_in)} unless renewed"
     note(text)
     return exit_codes.BUSY

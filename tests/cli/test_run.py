@@ -130,6 +130,16 @@ def test_busy_lock_fails_or_is_skipped(server: Any, direct: Any, name: str) -> N
     assert (skipped.code, skipped.out, skipped.err) == (0, "", "")
 
 
+def test_busy_lock_without_an_expiry_is_said_to_be_so(server: Any, direct: Any, name: str) -> None:
+    direct.set(f"sys:lock:{name}", "someone")
+
+    done = ran("run", name, "--", "true", url=server.url)
+
+    assert done.code == 75
+    assert "without an expiry: if its holder has crashed, delete the key" in done.err
+    direct.delete(f"sys:lock:{name}")
+
+
 def test_name_that_looks_like_a_password_is_shown(server: Any, direct: Any, name: str) -> None:
     name = f"reset_password:{name}"
 
