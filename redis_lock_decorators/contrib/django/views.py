@@ -116,7 +116,7 @@ def _response(respond: Callable[[], Any]) -> Any:
     try:
         return respond()
     except _RolledBack as done:
-        return done.response
+        return refuse_stream(done.response)
 
 
 def _async(view: Any, lock: Any, status: int) -> Any:

@@ -56,6 +56,11 @@ def undo(request, pk):
     return HttpResponse("failed", status=400)
 
 
+def undo_and_stream(request, pk):
+    transaction.set_rollback(True)
+    return StreamingHttpResponse(iter([b"row"]))
+
+
 def name_of(request, pk):
     seen.append(connection.in_atomic_block)
     return f"article:{pk}"
@@ -161,6 +166,7 @@ OTHERS = {
     "non-atomic": lock(transaction.non_atomic_requests(lambda request, pk: edit(request, pk))),
     "atomic-async": AtomicAsync.as_view(),
     "stream": lock(lambda request, pk: StreamingHttpResponse(iter([b"row"]))),
+    "undone-stream": lock(undo_and_stream),
     "get-stream": OnlyGetStream.as_view(),
     "file": lock(lambda request, pk: FileResponse(io.BytesIO(b"rows"))),
 }
@@ -284,7 +290,7 @@ class Views(SimpleTestCase):
                 assert seen == [True, "committed", False]
 
     def test_streams_are_refused_but_files_are_not(self):
-        for name in ("stream", "get-stream"):
+        for name in ("stream", "get-stream", "undone-stream"):
             with self.subTest(name), pytest.raises(ConfigurationError):
                 self.get(name)
         assert b"".join(self.get("file").streaming_content) == b"rows"
