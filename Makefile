@@ -14,7 +14,7 @@ test: $(VENV)/tox-ready  ## what every change must pass, on this Python
 		tests/behaviour/test_decorator.py tests/behaviour/test_decorated_calls.py tests/behaviour/test_async_decorator.py \
 		tests/behaviour/test_functions.py tests/integration/test_connections.py \
 		-k "not (test_flow or test_rules or switching or late_copies or long_queues or growth \
-		or renewer or main_module or wait_for or vocabulary or docstrings or redaction)"
+		or renewer or main_module or repeated_cancellation or vocabulary or docstrings or redaction)"
 
 test-all: $(VENV)/tox-ready  ## slow tests too, on every Python and redis-py; Pythons that are missing are skipped
 	ALL_LINES=1 LARGE_MODELS=1 PYTEST_ADDOPTS="-m ''" $(BIN)/tox run --skip-missing-interpreters true

@@ -15,7 +15,10 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
-from redis_lock_decorators.asyncio._wait_for import RepeatedCancellation, call_when_cancellable
+from redis_lock_decorators.asyncio._repeated_cancellation import (
+    RepeatedCancellation,
+    call_when_cancellable,
+)
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"

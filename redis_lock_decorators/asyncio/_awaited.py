@@ -1,0 +1,145 @@
+"""What a task awaits, down to the calls of Python's own code that may swallow a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
+from typing import Any, NamedTuple
+
+#: The attributes of suspended code that have its frame, and what it awaits.
+SUSPENDED = {
+    CoroutineType: ("cr_frame", "cr_await"),
+    GeneratorType: ("gi_frame", "gi_yieldfrom"),
+    AsyncGeneratorType: ("ag_frame", "ag_await"),
+}
+#: Types of Python's own that stand between suspended code and what it awaits.
+BETWEEN = (
+    "coroutine_wrapper",
+    "async_generator_asend",
+    "async_generator_athrow",
+    "anext_awaitable",
+)
+_wait_for: Any = asyncio.wait_for
+_task_group: Any = getattr(asyncio, "TaskGroup", None)
+_end_of_group: Any = getattr(_task_group, "__aexit__", None)
+
+
+class Call(NamedTuple):
+    """One suspended call of ``asyncio.wait_for``.
+
+    Attributes:
+        tasks: the task that made it, then the one that awaits that task, and so on.
+        future: what it waits for.
+        waiter: the future by which it is resumed.
+        coroutine: its own.
+    """
+
+    tasks: tuple[asyncio.Task[Any], ...]
+    future: asyncio.Future[Any]
+    waiter: asyncio.Future[Any]
+    coroutine: CoroutineType[Any, Any, Any]
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether it has ended, but not by a cancellation."""
+        has_ended = self.coroutine.cr_frame is None
+        return has_ended and self.future.done() and not self.future.cancelled()
+
+
+class Awaited(NamedTuple):
+    """What a task awaits, and would cancel if it was cancelled.
+
+    Attributes:
+        calls: the calls of ``asyncio.wait_for``, with their tasks.
+        tasks: all tasks, with the first one.
+        cancelled: those of them that were cancelled as the first one was, and that one.
+        groups: the instances of ``TaskGroup`` whose ends they wait for.
+    """
+
+    calls: list[Call]
+    tasks: set[asyncio.Task[Any]]
+    cancelled: set[asyncio.Task[Any]]
+    groups: set[Any]
+
+
+class Step(NamedTuple):
+    """A step on the way from a task to what it awaits.
+
+    Attributes:
+        one: a task, another future, or suspended code.
+        tasks: as in ``Call``.
+        is_cancelled: whether it was cancelled by what awaits it.
+    """
+
+    one: Any
+    tasks: tuple[asyncio.Task[Any], ...] = ()
+    is_cancelled: bool = True
+
+
+def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
+    """Find the calls in which tasks are suspended, and those of the tasks that they would cancel.
+
+    Not those of a ``TaskGroup``.
+    """
+    found, seen = Awaited([], set(), set(), set()), set[int]()
+    left = [Step(task) for task in tasks if not task.done()]
+    while left:
+        step = left.pop()
+        one, tasks, is_cancelled = step
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, asyncio.Task):
+            found.tasks.add(one)
+            if is_cancelled:
+                found.cancelled.add(one)
+            for inner in (getattr(one, "_fut_waiter", None), one.get_coro()):
+                left.append(Step(inner, (one, *tasks), is_cancelled))
+        elif type(one) in SUSPENDED:
+            left += _awaited(step, found)
+        elif type(one).__name__ in BETWEEN:
+            left += [step._replace(one=it) for it in gc.get_referents(one) if _is_suspended(it)]
+        else:  # a future of ``asyncio.gather``, which is cancelled whatever becomes of its tasks
+            was_asked = getattr(one, "_cancel_requested", False)
+            left += [Step(child, (), was_asked) for child in getattr(one, "_children", ())]
+    return found
+
+
+def _awaited(step: Step, found: Awaited) -> list[Step]:
+    """What suspended code awaits, or would cancel; adds it to what is found if it is Python's.
+
+    A call of ``wait_for`` is cancelled whatever becomes of the task that it waits for.
+    """
+    frame, awaited = (getattr(step.one, name) for name in SUSPENDED[type(step.one)])
+    if frame is None:
+        return []
+    if frame.f_code is _wait_for.__code__:
+        future, waiter = (frame.f_locals.get(name) for name in ("fut", "waiter"))
+        if isinstance(future, asyncio.Future):
+            # If it awaits a coroutine, it has cancelled the future, and will not swallow anything.
+            has_cancelled = isinstance(awaited, CoroutineType)
+            is_waiting = isinstance(waiter, asyncio.Future)
+            if is_waiting and not has_cancelled:
+                found.calls.append(Call(step.tasks, future, waiter, step.one))
+            if is_waiting or has_cancelled:  # else it awaits the future itself, without a timeout
+                return [Step(future, (), has_cancelled)]
+    elif _end_of_group is not None and frame.f_code is _end_of_group.__code__:
+        found.groups.add(frame.f_locals["self"])
+    return [step._replace(one=awaited)]
+
+
+def groups_of(tasks: set[asyncio.Task[Any]]) -> set[Any]:
+    """The instances of ``TaskGroup`` that these tasks have entered, and that have tasks."""
+    if _task_group is None:
+        return set()
+    every = [getattr(one, "_callbacks", None) or () for one in asyncio.all_tasks()]
+    callbacks = [callback for pairs in every for callback, _ in pairs]
+    methods = [one for one in callbacks if isinstance(one, MethodType)]
+    groups = [one.__self__ for one in methods if isinstance(one.__self__, _task_group)]
+    return {group for group in groups if group._parent_task in tasks}
+
+
+def _is_suspended(other: object) -> bool:
+    return type(other) in SUSPENDED or type(other).__name__ in BETWEEN
