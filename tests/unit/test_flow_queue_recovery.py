@@ -7,6 +7,9 @@ from itertools import pairwise
 import pytest
 from support.queue_world import EXTERNAL, KEY, KEYS, World, waiting
 
+from redis_lock_decorators._flow.queue import entry_requests
+from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry
+
 
 @pytest.fixture
 def world() -> World:
@@ -128,3 +131,30 @@ def test_lock_deleted_by_an_external_client_is_acquired_soon(world: World) -> No
     world.advance(0.3)
 
     assert waiter.held
+
+
+def test_former_entry_is_known_until_it_is_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler that comes in between finds it, and may have been granted the lock by it."""
+    known: list[bool] = []
+    leave = ClaimEntry.leave_former
+
+    async def recorded(self: ClaimEntry) -> None:
+        known.append(self._claim.queue_wait is self)
+        await leave(self)
+
+    async def left(port: object, key: bytes, former: str) -> None:
+        known.append(former in entry.entries())
+
+    monkeypatch.setattr(ClaimEntry, "leave_former", recorded)
+    monkeypatch.setattr(entry_requests, "leave_former", left)
+    world.holder()
+    (attempt,) = waiting(world, wait=1)
+    entry = attempt.claim.queue_wait
+    entry._former = "channel|former|2500"
+    world.advance(2)
+
+    assert known == [True, True]
+    assert entry._former == ""
+    assert attempt.claim.queue_wait is None

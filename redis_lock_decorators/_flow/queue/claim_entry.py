@@ -64,9 +64,9 @@ class ClaimEntry:
 
     async def leave_former(self) -> None:
         """Leave the former entry, if the request for the next one was not answered."""
-        former, self._former = self._former, ""
-        if former:
-            await entry_requests.leave_former(self._port, self._key, former)
+        if self._former:
+            await entry_requests.leave_former(self._port, self._key, self._former)
+            self._former = ""
 
     def entries(self) -> list[str]:
         """The present entry and the one that it replaces: either may be in the queue."""

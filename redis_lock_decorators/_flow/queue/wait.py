@@ -60,13 +60,12 @@ async def wait(
             claim.queue_record = waiting.subscriber.enter(claim.identifier, claim, entry)
             claim.queue_entry = None
     finally:
-        claim.queue_wait = None
         try:
             waiting.subscriber.leave(waiting.waiter)
-        except BaseException:  # from outside; a waiter that remains would keep it subscribed
+            await waiting.leave_former()
+        finally:  # again, as an exception from outside may come between: it would stay subscribed
             waiting.subscriber.leave(waiting.waiter)
-            raise
-        await waiting.leave_former()
+            claim.queue_wait = None
     return last
 
 
