@@ -29,6 +29,8 @@ LEASE = 1.0
 HEALING = LEASE + 5
 #: Seconds by which a refusal may be late on a busy machine.
 LATENESS = 2.0
+#: Runs of the control at most: one in which the known lock fails is enough.
+CONTROLS = 3
 #: The ways to wait for each lock; each attempt chooses one at random.
 LOCKS = {
     "chaos:queue": ("queue",),
@@ -157,9 +159,13 @@ def main() -> int:
     print(line)
     for problem in [*wrong[:20], *wrong[20:][-20:]]:
         print(problem)
-    line, _, seen = run(max(10.0, options.seconds / 4), seed, ["redis-py"] * 3)
-    print(line)
-    if not seen:
+    for repetition in range(CONTROLS):  # on a slow machine there are few moments to fail in
+        control = max(10.0, options.seconds / 4)
+        line, _, seen = run(control, seed + repetition, ["redis-py"] * 3)
+        print(line)
+        if seen:
+            break
+    else:
         print("void: the same faults did not break a lock that is known to fail under them")
     return 1 if wrong or not seen else 0
 

@@ -90,8 +90,8 @@ async def wanted_by_many(scene: Scene) -> None:
 
 async def renewed(scene: Scene) -> None:
     """A block lasts longer than its first lease; the key keeps its identifier."""
-    async with scene.front.held(scene.lock(expire=1.5)) as lease:
-        for _ in range(8):
+    async with scene.front.held(scene.lock(expire=3)) as lease:
+        for _ in range(14):
             await scene.front.sleep(0.25)
             assert scene.server.get(scene.key) == lease.identifier.encode()
         lease.check()
