@@ -14,6 +14,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 from support.leftovers import PATIENCE
+from support.local_servers import until
 from support.queues import queue_of
 from support.signals import periodic_signals, signal_after
 
@@ -111,7 +112,7 @@ def test_handler_in_a_cohort_that_another_thread_leads_fails_immediately(at, ser
     leader = threading.Thread(target=lead)
     with own:
         leader.start()
-        wait_until(lambda: client.exists(queue_of(name)))
+        until(lambda: client.exists(queue_of(name)))
         left = at("before", ("release",), handler)
     leader.join()
 
@@ -239,7 +240,7 @@ def test_handler_fails_if_the_waiter_was_granted_the_lock_and_joins_the_queue_ag
             found.append("second")
             other.release()
             former = (None, other.identifier.encode())
-            wait_until(lambda: direct.get(other.key) not in former)
+            until(lambda: direct.get(other.key) not in former)
             handler()
         elif not found:
             found.append("first")
@@ -252,13 +253,6 @@ def test_handler_fails_if_the_waiter_was_granted_the_lock_and_joins_the_queue_ag
             found.append("waiter")
 
     assert found == ["first", "second", "handler", "waiter"]
-
-
-def wait_until(is_so):
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_handler_in_a_cohort_gets_the_lock_before_the_waiter_that_it_interrupts(server, name):
