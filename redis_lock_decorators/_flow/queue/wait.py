@@ -63,8 +63,10 @@ async def wait(
         try:
             waiting.subscriber.leave(waiting.waiter)
             await waiting.leave_former()
-        finally:  # again, as an exception from outside may come between: it would stay subscribed
+        except BaseException:  # from outside; a waiter that remains would keep it subscribed
             waiting.subscriber.leave(waiting.waiter)
+            raise
+        finally:
             claim.queue_wait = None
     return last
 
