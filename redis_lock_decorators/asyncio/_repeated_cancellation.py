@@ -71,7 +71,7 @@ class RepeatedCancellation:
                 self._follow_end(group)
         if not is_first and any(map(_is_cancelled_twice, awaited.cancelled)):
             for one in tasks:  # after the next step, which may take both cancellations for its own
-                loop.call_soon(call_when_cancellable, one, partial(self._repeat, one))
+                loop.call_soon(self._repeat, one)
         reached = {one for one in awaited.cancelled if not (is_first or _is_pending(one))}
         calls = [call for call in awaited.calls if call.tasks[0] not in reached]
         loop.call_soon(self._check, tasks, calls)
@@ -88,7 +88,7 @@ class RepeatedCancellation:
 
         def ended() -> None:
             if group._errors is None and not _is_pending(parent):
-                call_when_cancellable(parent, partial(self._repeat, parent))
+                self._repeat(parent)
 
         def one_ended(task: asyncio.Task[Any]) -> None:
             if not group._tasks:
@@ -106,9 +106,12 @@ class RepeatedCancellation:
         for call in returned:
             swallower = next((one for one in call.tasks if not one.done()), None)
             if swallower in cancelled and not _is_pending(swallower):
-                call_when_cancellable(swallower, partial(self._repeat, swallower))
+                self._repeat(swallower)
 
     def _repeat(self, swallower: asyncio.Task[Any]) -> None:
+        call_when_cancellable(swallower, partial(self._cancel_again, swallower))
+
+    def _cancel_again(self, swallower: asyncio.Task[Any]) -> None:
         if swallower.done() or not self._is_wanted():
             return
         if sys.version_info >= (3, 11):
