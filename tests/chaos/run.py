@@ -159,8 +159,8 @@ def main() -> int:
     print(line)
     for problem in [*wrong[:20], *wrong[20:][-20:]]:
         print(problem)
+    control = max(10.0, options.seconds / 4)
     for repetition in range(CONTROLS):  # on a slow machine there are few moments to fail in
-        control = max(10.0, options.seconds / 4)
         line, _, seen = run(control, seed + repetition, ["redis-py"] * 3)
         print(line)
         if seen:

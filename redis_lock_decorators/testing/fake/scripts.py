@@ -218,11 +218,15 @@ class Scripts:
         ]
 
     def note_release(
-        self, released: Any, releaser: str, is_awaited: bool, is_new: bool = True, noted: int = 0
+        self,
+        released: Any,
+        releaser: str,
+        is_awaited: bool,
+        is_new: bool = True,
+        is_shared: bool = False,
     ) -> None:
         now = self.redis.milliseconds()
         self.redis.zadd(released, max(now, (self.redis.zlast(released) or 0) + 0.001), releaser)
-        is_shared = noted == 2
         oldest = -1 if is_awaited and not is_shared else now - NOTED
         self.redis.ztrim(released, oldest, sys.maxsize if is_shared else MOST_NOTED)
         if is_new:
@@ -283,7 +287,7 @@ class Scripts:
                     redis.delete(key, waiters)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
-                    self.note_release(released, releaser, is_awaited, is_new, noted)
+                    self.note_release(released, releaser, is_awaited, is_new, noted == 2)
         return [mark, *refused] if refused else mark
 
 
