@@ -51,6 +51,46 @@ def test_requests_to_a_silent_server_are_not_reported_as_never_sent(loop: Virtua
     assert [type(result) for result in results] == [TimeoutError] * 10
 
 
+@pytest.mark.parametrize("verb", ["release", "min_hold", "unlock", "cancel"])
+def test_releases_are_sent_to_a_silent_server_though_their_time_is_over(
+    loop: VirtualLoop, verb: str
+) -> None:
+    """The server may run what they end when it continues."""
+    transport, plain, storing = (
+        SlowTransport(loop, 60),
+        _lua.script(verb),
+        _lua.with_owner_info(verb),
+    )
+    releases = [("EVALSHA", plain.sha, 1), ("EVAL", storing.text, 1), ("EVAL", plain.text, 1)]
+
+    async def test() -> None:
+        batcher = RequestBatcher()
+        limit = Until(loop.now + 0.25, loop.now + 30)
+        requests = [
+            batcher.exchange(transport, command, limit)
+            for command in [("SET",), *releases, ("SET", "late")]
+        ]
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(result) for result in results] == [TimeoutError] * 5
+
+    loop.run_until_complete(test())
+
+    assert transport.sent == [("SET",), *releases]
+
+
+def test_releases_are_not_sent_to_a_silent_server_for_ever(loop: VirtualLoop) -> None:
+    transport, command = SlowTransport(loop, 60), ("EVALSHA", _lua.script("release").sha, 1)
+
+    async def test() -> None:
+        batcher, limit = RequestBatcher(), Until(loop.now + 0.25, loop.now + 30)
+        requests = [batcher.exchange(transport, command, limit) for _ in range(20)]
+        await asyncio.gather(*requests, return_exceptions=True)
+
+    loop.run_until_complete(test())
+
+    assert 3 <= len(transport.sent) <= 6
+
+
 def test_request_of_a_batch_fails_at_its_own_time_though_others_wait_longer(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

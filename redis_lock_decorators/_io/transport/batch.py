@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from redis_lock_decorators import _lua
@@ -15,6 +16,8 @@ from redis_lock_decorators._io.background.outcomes import settle
 
 #: The scripts that start an acquisition.
 STARTS = ("acquire", "acquire_fenced", "enqueue")
+#: The scripts that release a lock or undo an acquisition.
+ENDS = ("release", "min_hold", "unlock", "cancel")
 _RENEWAL_SCRIPT = _lua.script("renew")
 _START_SCRIPTS = {part for verb in STARTS for part in _lua.script(verb)}
 
@@ -207,3 +210,15 @@ def starts_acquisition(command: tuple[Any, ...]) -> bool:
 
 def is_renewal(command: tuple[Any, ...]) -> bool:
     return command[0] in ("EVALSHA", "EVAL") and command[1] in _RENEWAL_SCRIPT
+
+
+def ends_lease(command: tuple[Any, ...]) -> bool:
+    """Whether a command releases a lock, or undoes an acquisition that may have been run."""
+    return command[0] in ("EVALSHA", "EVAL") and command[1] in _end_scripts()
+
+
+@cache
+def _end_scripts() -> set[bytes]:
+    plain = [_lua.script(verb) for verb in ENDS]
+    storing = [_lua.with_owner_info(verb) for verb in ENDS]
+    return {part for script in plain + storing for part in script}

@@ -24,6 +24,7 @@ from redis_lock_decorators._io.transport.batch import (
     Redirection,
     Request,
     Transport,
+    ends_lease,
 )
 from redis_lock_decorators._io.transport.batch_failures import is_of_one, lacked_text
 from redis_lock_decorators._io.transport.inherited import refuse_copy
@@ -40,6 +41,9 @@ LOOP_TURNS = 4
 SILENT_CHECKS = 4
 #: The least time for a reply, in seconds, also of a request that is sent shortly before its end.
 MIN_REPLY_TIME = 0.5
+#: Seconds for which a release waits until it is sent to a silent server: what it ends may be run
+#: when the server continues, and would last until it expires.
+UNSENT_RELEASE_TIME = 2.0
 #: The states of a coroutine that has started and not ended.
 UNFINISHED = (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
 
@@ -324,6 +328,9 @@ class BatchSender:
         """Whether a request is still worth sending; fails it if not."""
         is_silent = self._silent_checks >= SILENT_CHECKS
         if (now < request.end and not is_silent) or now < self.in_time_until:
+            return True
+        latest = min(request.end, request.since + UNSENT_RELEASE_TIME)
+        if now < latest and ends_lease(request.command):
             return True
         if not is_silent and self._had_no_chance(request, now):
             return True
