@@ -13,8 +13,9 @@ test: $(VENV)/tox-ready  ## what every change must pass, on this Python
 	$(BIN)/tox run -e redis5 -- tests/unit tests/behaviour/test_lock.py tests/behaviour/test_lock_names.py \
 		tests/behaviour/test_decorator.py tests/behaviour/test_decorated_calls.py tests/behaviour/test_async_decorator.py \
 		tests/behaviour/test_functions.py tests/integration/test_connections.py \
-		-k "not (test_flow or test_rules or switching or late_copies or long_queues or growth \
-		or renewer or main_module or repeated_cancellation or vocabulary or docstrings or redaction)"
+		-k "behaviour or connections or test_background or test_client or test_closed or test_copies or test_errors \
+		or test_exclusive or test_idle or test_marked or test_master or test_openings or test_origins or test_pools \
+		or test_ports or test_private or test_resp or test_subscriptions or test_texts or test_transports or test_unbound"
 
 test-all: $(VENV)/tox-ready  ## slow tests too, on every Python and redis-py; Pythons that are missing are skipped
 	ALL_LINES=1 LARGE_MODELS=1 PYTEST_ADDOPTS="-m ''" $(BIN)/tox run --skip-missing-interpreters true

@@ -15,6 +15,8 @@ _COROUTINE = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_A
 _WRAPPED = ("func", "__func__", "__wrapped__", "fget")
 #: How many wrappers a function may have.
 _DEPTH = 10
+#: The numbers of all signals, listed once, as that takes long.
+_SIGNALS = tuple(map(int, signal.valid_signals()))
 
 
 def calls(caller: FrameType, frame: FrameType) -> bool:
@@ -41,7 +43,7 @@ def gets_interrupted(frame: FrameType, interrupted: FrameType) -> bool:
 
 def registered_codes() -> set[CodeType]:
     """The code of all registered signal handlers that have some."""
-    handlers = map(signal.getsignal, signal.valid_signals())
+    handlers = map(signal.getsignal, _SIGNALS)
     usual = signal.default_int_handler  # of C, and to examine it takes long
     return {
         code

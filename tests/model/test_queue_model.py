@@ -15,7 +15,7 @@ APART, TOGETHER = (0, 1), (0, 0)
 #: The shortest leases: fewer states, so that more waiters are possible.
 SHORT = Protocol(lease=1, grant=1)
 #: If there are too many states, only this many of the nearest are visited.
-MANY = 40_000
+MANY = 25_000
 EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
 
 
@@ -29,7 +29,6 @@ STEPWISE = replace(SHORT, scripts=Slow)
 STATES = {
     "waiters of two processes": Explorer(APART, EVERY_FAULT),
     "waiters of one process": Explorer(TOGETHER, EVERY_FAULT),
-    "with a hostile publisher": Explorer(APART, {"forgery": 1, "replay": 1, "cut": 1}),
     "with a hostile publisher, in one process": Explorer(
         TOGETHER, {"forgery": 2, "replay": 1, "timeout": 1}
     ),
@@ -42,20 +41,21 @@ STATES = {
     ),
     "holders that renew": Explorer(TOGETHER, {"cut": 1, "copy": 1}, renews=True),
     "one entry in a call": Explorer(APART, EVERY_FAULT, replace(Protocol(), scripts=Slow)),
-    "one entry in a call, in one process": Explorer(
-        TOGETHER, {"crash": 1, "cut": 1, "timeout": 1}, STEPWISE, external=1
-    ),
-    "one entry in a call, three processes": Explorer(
-        (0, 1, 2), {"crash": 1, "lost cancel": 1}, STEPWISE, most=MANY
-    ),
     "two processes behind an external holder": Explorer(
         APART, {"cut": 1}, SHORT, external=1, most=MANY
     ),
     "three waiters": Explorer((0, 0, 1), EVERY_FAULT, SHORT, most=MANY),
     "three processes": Explorer((0, 1, 2), {"crash": 1}, SHORT, most=MANY),
 }
-#: Half a million to one and a half million states: minutes.
+#: Up to one and a half million states: minutes.
 LARGE = {
+    "one entry in a call, three processes": Explorer(
+        (0, 1, 2), {"crash": 1, "lost cancel": 1}, STEPWISE, most=4 * MANY
+    ),
+    "one entry in a call, in one process": Explorer(
+        TOGETHER, {"crash": 1, "cut": 1, "timeout": 1}, STEPWISE, external=1
+    ),
+    "with a hostile publisher": Explorer(APART, {"forgery": 1, "replay": 1, "cut": 1}),
     "two processes behind an external holder": Explorer(APART, {}, SHORT, external=1),
     "three waiters": Explorer((0, 0, 1), {}, SHORT),
     "three processes": Explorer((0, 1, 2), {}, SHORT),
@@ -71,7 +71,7 @@ def test_every_state_is_safe_and_can_reach_the_end(explorer: Explorer) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("explorer", LARGE.values(), ids=LARGE.keys())
 def test_every_state_of_more_waiters_is_safe_and_can_reach_the_end(explorer: Explorer) -> None:
-    assert explorer.explore() > 70_000
+    assert explorer.explore() > 30_000
 
 
 @pytest.mark.parametrize("homes", [APART, TOGETHER, (0, 0, 1), (0, 1, 2)])
