@@ -52,7 +52,10 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
 
 
 async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
-    """Delete the key if it is ours; False if it holds another identifier."""
+    """Delete the key if it is ours; False if it holds another identifier.
+
+    A release that is interrupted or cancelled is completed before that exception is raised.
+    """
     method = method or ("transaction" if port.transacts else "script")
 
     def failed(error: Exception, sent: float) -> None:
@@ -60,8 +63,13 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
             claim.maybe_released = claim.keys
 
     work = partial(release_keys, port, claim, method)
-    with error_notes.adding_notes(port, claim, "released"):
-        refusal = await persist(port, work, port.now() + OUTAGE, failed)
+    try:
+        with error_notes.adding_notes(port, claim, "released"):
+            refusal = await persist(port, work, port.now() + OUTAGE, failed)
+    except BaseException as error:
+        if not port.is_outcome(error):
+            await undo(port, claim, error)
+        raise
     if refusal is not None and refusal.why:
         raise OtherData(claim.lock_name)
     return refusal is None or refusal.holder is None

@@ -14,7 +14,7 @@ from typing import Any
 from redis_lock_decorators import configure, current_lease, redis_lock
 from redis_lock_decorators.cli.connecting import connected
 
-STEPS = (1, 1, -1, 1, -1, 1, -1) * 200  # what each worker does: log in (1), log out (-1)
+STEPS = (1, 1, -1, 1, -1, 1, -1) * 100  # what each worker does: log in (1), log out (-1)
 EXPIRE = 2.0
 PATIENCE = 30
 

@@ -13,7 +13,7 @@ from support.suspensions import cancel_everywhere
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease
+from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease, release_lock
 
 FRONTS = [AsyncioFront()]
 
@@ -48,6 +48,21 @@ async def test_cancelled_acquire_leaves_no_key(front, proxy, direct, name):
     async def check(cancelled):
         while leases:
             await leases.pop().release()
+        assert not direct.exists(f"sys:lock:{name}")
+
+    assert await cancel_everywhere(work, check) >= 1
+
+
+@pytest.mark.parametrize("method", ["transaction", "script"])
+async def test_cancelled_release_lock_leaves_no_key(front, proxy, direct, name, method):
+    proxy.delay = 0.002
+    client = front.client(proxy)
+
+    async def work():
+        direct.set(f"sys:lock:{name}", "mine", px=60_000)
+        await release_lock(client, name, "mine", method=method)
+
+    async def check(cancelled):
         assert not direct.exists(f"sys:lock:{name}")
 
     assert await cancel_everywhere(work, check) >= 1

@@ -74,6 +74,19 @@ def test_min_hold_placeholder_is_not_released_by_the_old_identifier(method: Rele
 
 
 @every_method
+@pytest.mark.parametrize("reply_left", [False, True])
+def test_interrupted_release_is_completed(method: ReleaseMethod, reply_left: bool) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
+    claim = held(port)
+    port.faults = [interrupted(KeyboardInterrupt(), reply_left=reply_left)]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(release_lock(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, resent])
 def test_lost_message_of_a_release_is_repeated(method: ReleaseMethod, fate: Any) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
