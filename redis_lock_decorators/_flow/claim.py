@@ -56,6 +56,8 @@ class Claim(Term):
             keys were handed off: then the claim can release nothing.
         shares_identifier: another claim may hold the lock by this identifier afterwards, so a
             second copy of a request to release it must change nothing.
+        may_be_unsettled: another claim may hold the lock by this identifier, unless Redis has
+            recorded that this one got it.
         recorded_until: until then the server knows what became of a release without a reply.
         releaser: the name by which its release is recorded in Redis. It is unique to this claim
             even if the identifier is not; "" until it is needed in that case.
@@ -104,10 +106,11 @@ class Claim(Term):
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
         "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
-        "lease_ref", "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer",
-        "owner", "owner_info", "process", "queue_entry", "queue_record", "queue_wait",
-        "recorded_until", "release_flow", "release_sent", "released_keys", "releaser", "renews",
-        "replicas", "sends_text", "shares_identifier", "state", "unconfirmed", "unique",
+        "lease_ref", "lock_names", "lost_holder", "lost_reason", "may_be_unsettled",
+        "maybe_released", "observer", "owner", "owner_info", "process", "queue_entry",
+        "queue_record", "queue_wait", "recorded_until", "release_flow", "release_sent",
+        "released_keys", "releaser", "renews", "replicas", "sends_text", "shares_identifier",
+        "state", "unconfirmed", "unique",
     )
     # fmt: on
 
@@ -152,7 +155,8 @@ class Claim(Term):
         self.unrenewed = None
         self.known_ends: dict[str, LeaseEnds] = {}
 
-        self.shares_identifier, self.recorded_until = False, math.inf
+        self.shares_identifier = self.may_be_unsettled = False
+        self.recorded_until = math.inf
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None
         self.late_ends: tuple[int, ...] = ()

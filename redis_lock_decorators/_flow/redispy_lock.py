@@ -170,10 +170,12 @@ async def _unsettle(
     failure: BaseException | None = None
     for claim.identifier in names:  # another thread releases the last one if this stack is full
         claim.released_keys = ()  # by the other identifier
+        claim.may_be_unsettled = claim.shares_identifier and claim.identifier in final
         try:
             await undo(port, claim, cause)
         except BaseException as error:  # also a second cancellation: either may hold the lock
             failure = error
+    claim.may_be_unsettled = False
     if failure is not None:
         raise failure
     claim.maybe_released = ()

@@ -102,7 +102,8 @@ def _may_end_another(claim: Claim, part: tuple[bytes, ...]) -> bool:
 
     An earlier request may have released them, and a release that reads no record cannot know.
     """
-    return claim.shares_identifier and any(key in claim.maybe_released for key in part)
+    may_be_released = any(key in claim.maybe_released for key in part)
+    return claim.may_be_unsettled or (claim.shares_identifier and may_be_released)
 
 
 async def _by_fallbacks(

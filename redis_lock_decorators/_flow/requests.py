@@ -220,12 +220,13 @@ def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
     A client that resends requests on its own may send a second copy when the lock is gone. Only a
     record shows then whether the first copy or another client ended it, so the 1 requests a record
     even without waiters. So does the 2 for an identifier that others may use: if the key holds it
-    after the first copy, the lock is another holder's.
+    after the first copy, the lock is another holder's. The 3 requires a record that this claim got
+    the identifier.
     """
     if not claim.releaser:
         claim.releaser = new_identifier()
     if claim.shares_identifier:
-        return claim.releaser, 2
+        return claim.releaser, 3 if claim.may_be_unsettled else 2
     if port.may_resend:
         return claim.releaser, 1
     return () if claim.releaser == claim.identifier else (claim.releaser,)

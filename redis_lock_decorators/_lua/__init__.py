@@ -40,7 +40,7 @@ def script(verb: str) -> Script:
     parts = (*INCLUDED[verb], verb)
     folder = files(__package__)  # not a path: the program may be one zip archive
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
-    begin = limits if "grant_next" in parts else b""
+    begin = limits if "grant_next" in parts or verb == "settle" else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, digest(text))
 

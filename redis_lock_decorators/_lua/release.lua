@@ -1,19 +1,26 @@
 -- Release every key that holds this identifier: grant it to its first waiter, or delete it. Leave the others unchanged.
 -- The release of a lock that has waiters, or had some a moment ago, is recorded: so a second copy of the request, which
 -- finds another holder, can tell that the first one released it. Without waiters it is recorded only if ARGV[4] asks for it.
--- If others may use the identifier too, a holder by the same one may be another: what is recorded decides.
+-- If others may use the identifier too, a holder by the same one may be another: what is recorded decides, of a release or by
+-- settle.lua.
 -- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
 -- ARGV  identifier, serial number of the request, what the release is recorded as (nothing: the identifier), 1 to record it
---       even without waiters: the client may send copies on its own; 2 the same, as others may use the identifier
+--       even without waiters: the client may send copies on its own; 2 the same, as others may use the identifier; 3 the
+--       same, and only if it is recorded that this acquisition got the identifier
 -- reply "identifier:serial" when all are released; else {"identifier:serial", then for each key that was not:
 --       its number from 0, the identifier found or '' (0: other data)}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 4
 local releaser, is_always_noted = ARGV[3] or ARGV[1], ARGV[4]
+local is_shared = is_always_noted == '2' or is_always_noted == '3'
+local function may_be_another(released)
+  return was_released(released, releaser)
+    or is_always_noted == '3' and not was_released(released, releaser .. ':settled')
+end
 local refused
 for i = 1, count do
   local key, queue, waiters, released = KEYS[i], KEYS[count + i], KEYS[2 * count + i], KEYS[3 * count + i]
   local holder = value(key)
-  if holder ~= ARGV[1] or is_always_noted == '2' and was_released(released, releaser) then
+  if holder ~= ARGV[1] or is_shared and may_be_another(released) then
     refuse_replica(key)
     -- A min-hold placeholder means that it was released, but it is still in the key.
     if holder == ARGV[1] .. ':rest' or not was_released(released, releaser) then
@@ -30,7 +37,7 @@ for i = 1, count do
       redis.call('DEL', key, waiters)
     end
     if companions > 0 or is_always_noted then
-      note_release(released, releaser, is_awaited, is_awaited or is_always_noted, is_always_noted == '2')
+      note_release(released, releaser, is_awaited, is_awaited or is_always_noted, is_shared)
     end
   end
 end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from support.faults import (
     Request,
     delayed,
     delivered,
+    raising,
     refused,
     reply_lost,
     request_lost,
@@ -97,6 +99,48 @@ def test_process_that_holds_with_its_own_token_is_not_suspected(expire: float) -
 
     assert entered == list(range(12))
     assert [process.lease_loop.failures for process in processes] == [[], []]
+
+
+@pytest.mark.parametrize("expire", [None, 6.0])
+@pytest.mark.parametrize("fates", [[delivered], [reply_lost], [raising(KeyboardInterrupt())]])
+def test_lock_of_another_with_the_same_token_is_neither_taken_nor_released(
+    expire: float | None, fates: list[Fate]
+) -> None:
+    """The first lease is lost before the final value is set."""
+    asked = AcquireRequest(claim_on(KEY, expire or PROVISIONAL), 0.0, 0.1, "T", expire is None)
+    asked.claim.shares_identifier = True
+
+    def late(request: Request) -> Any:
+        port.server.put(KEY, "T", 60)
+        return fates[0](request)
+
+    port = SimulatedPort()
+    port.faults = [None, late]
+
+    with contextlib.suppress(KeyboardInterrupt):
+        assert not run(acquire(port, asked))
+
+    assert port.server.value(KEY) == "T"
+
+
+@pytest.mark.parametrize("expire", [None, 6.0])
+def test_lock_that_got_its_token_is_released_if_the_acquisition_is_interrupted(
+    expire: float | None,
+) -> None:
+    asked = AcquireRequest(claim_on(KEY, expire or PROVISIONAL), 0.0, 0.1, "T", expire is None)
+    asked.claim.shares_identifier = True
+
+    def late(request: Request) -> Any:
+        delivered(request)
+        raise KeyboardInterrupt
+
+    port = SimulatedPort()
+    port.faults = [None, late]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(acquire(port, asked))
+
+    assert port.server.value(KEY) is None
 
 
 def test_lock_with_a_later_unknown_end_is_settled_with_its_real_end() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from redis_lock_decorators._lua import NOTED
 from redis_lock_decorators.testing.fake.clock import EPOCH
-from redis_lock_decorators.testing.fake.commands import seconds_of
+from redis_lock_decorators.testing.fake.commands import Commands, seconds_of
 
 if TYPE_CHECKING:
     from redis_lock_decorators.testing.fake.server import SimulatedServer
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
 class LeaseScripts:
     """The scripts, a method each: the first item of the reply, the keys, then the arguments."""
 
-    def __init__(self, server: SimulatedServer) -> None:
+    def __init__(self, server: SimulatedServer, commands: Commands) -> None:
         self._server = server
+        self._commands = commands
 
     def _not_held(self, keys: Any, identifier: str) -> list[bytes]:
         return [key for key in keys if self._server.value(key) != identifier]
@@ -92,9 +95,11 @@ class LeaseScripts:
         self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
+        settled = f"{identifier}:settled"
         if len(others) == 3 and self._server._zscore(others[2], identifier) is not None:
             return [mark, self._server._get(key) or b""]
-        if holder == last and holder != identifier:
+        is_settled = len(others) < 3 or self._server._zscore(others[2], settled) is not None
+        if holder == last and holder != identifier and is_settled:
             return mark
         if holder != identifier:
             return [mark, self._server._get(key) or b""]
@@ -102,6 +107,8 @@ class LeaseScripts:
             return [mark, holder, self._server.end(key)]
         if others and (self._server._hget(others[1], "granted") or "").split("|")[1:2] == [holder]:
             self._server._hdel(others[1], "granted")
+        if len(others) == 3:
+            self._note_settled(others[2], settled)
         if endless == 1 or self._server.end(key) == -1:
             self._server.put(key, last)
         elif last != holder:
@@ -135,6 +142,12 @@ class LeaseScripts:
         elif holder != resting:
             return [mark, b"" if holder is None else holder]
         return mark
+
+    def _note_settled(self, released: bytes, settled: str) -> None:
+        now = self._commands.milliseconds()
+        self._commands.zadd(released, now, settled)
+        self._commands.ztrim(released, now - NOTED, sys.maxsize)
+        self._commands.pexpire(released, NOTED)
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._server._pttl(key) != -1 and self._server._pttl(key) < milliseconds:

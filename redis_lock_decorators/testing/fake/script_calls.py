@@ -38,7 +38,7 @@ class ScriptCalls:
     def __init__(self, server: SimulatedServer, commands: Commands) -> None:
         self._server = server
         self._commands = commands
-        scripts, leases = Scripts(commands), LeaseScripts(server)
+        scripts, leases = Scripts(commands), LeaseScripts(server, commands)
         self._verbs: dict[str, Callable[..., Any]] = {
             "acquire": leases.acquire,
             "release": scripts.release,

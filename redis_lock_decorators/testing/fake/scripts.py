@@ -272,11 +272,15 @@ class Scripts:
         redis, count = self.redis, len(keys) // 4
         refused: list[Any] = []
         resting, releaser = f"{identifier}:rest", releaser or identifier
+        is_shared = noted in (2, 3)
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             was_released = self.was_released(released, releaser)
-            if holder != identifier or (noted == 2 and was_released):
+            may_be_another = was_released or (
+                noted == 3 and not self.was_released(released, f"{releaser}:settled")
+            )
+            if holder != identifier or (is_shared and may_be_another):
                 if holder == resting or not was_released:
                     refused += (at, "" if holder is None else holder)
             else:
@@ -287,7 +291,7 @@ class Scripts:
                     redis.delete(key, waiters)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
-                    self.note_release(released, releaser, is_awaited, is_new, noted == 2)
+                    self.note_release(released, releaser, is_awaited, is_new, is_shared)
         return [mark, *refused] if refused else mark
 
 
