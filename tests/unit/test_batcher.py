@@ -78,7 +78,7 @@ def test_releases_are_sent_to_a_silent_server_though_their_time_is_over(
     assert transport.sent == [("SET",), *releases]
 
 
-def test_releases_are_not_sent_to_a_silent_server_for_ever(loop: VirtualLoop) -> None:
+def test_releases_are_not_sent_to_a_silent_server_indefinitely(loop: VirtualLoop) -> None:
     transport, command = SlowTransport(loop, 60), ("EVALSHA", _lua.script("release").sha, 1)
 
     async def test() -> None:
