@@ -8,7 +8,7 @@ import traceback
 from functools import partial
 from opcode import opmap
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.background.supervised_task import is_in_step
@@ -32,6 +32,10 @@ RAISE = opmap["RAISE_VARARGS"]
 TaskRef = ref["asyncio.Task[object]"]
 
 
+#: any thread: the blocks whose losses have cancelled a task that has not left them
+_cancelled_blocks: WeakKeyDictionary[asyncio.Task[object], WeakSet[BlockTask]] = WeakKeyDictionary()
+
+
 class BlockTask:
     """The task that is in a block.
 
@@ -43,7 +47,14 @@ class BlockTask:
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
     """
 
-    __slots__ = ("_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
+    __slots__ = (
+        "__weakref__",
+        "_cancels",
+        "_earlier_cancels",
+        "_is_cancelled",
+        "_task",
+        "is_due",
+    )
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
@@ -95,11 +106,13 @@ class BlockTask:
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
         self._is_cancelled = task.cancel(LOST) is not False
+        _cancelled_blocks.setdefault(task, WeakSet()).add(self)
 
     def uncancel(self, error: object) -> bool:
         """Take the cancellation back; return whether ``error`` is it, or is caused by it.
 
-        If other code has cancelled the task too, ``error`` counts as that cancellation. A
+        If other code has cancelled the task too, ``error`` counts as that cancellation; so it does
+        if the loss of another block has: the task may have to leave that one, too. A
         GeneratorExit is caused by it if the block is in an async generator: the cancelled task,
         which consumes the generator, closes it.
         """
@@ -107,6 +120,8 @@ class BlockTask:
         self.is_due = self._is_cancelled = False
         if task is None:
             return False
+        others = _cancelled_blocks.get(task, set())
+        others.discard(self)
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()
@@ -115,7 +130,7 @@ class BlockTask:
             )
         else:
             ours = is_closing or is_from_loss(error)
-        return ours and (is_closing or isinstance(error, asyncio.CancelledError))
+        return ours and not others and (is_closing or isinstance(error, asyncio.CancelledError))
 
 
 if sys.version_info >= (3, 11):

@@ -44,6 +44,38 @@ def test_loss_cancels_the_body_and_the_exit_raises_lock_lost_error(lock_of, dire
     ASYNCIO.run(test())
 
 
+@pytest.mark.parametrize("first", ["outer", "inner"])
+@pytest.mark.parametrize("clean_up", ["sleep", "wait_for"])
+def test_losses_of_nested_blocks_leave_both_though_the_inner_one_is_caught(
+    lock_of, direct, name, first, clean_up
+):
+    """The second loss cancels the task while it handles the cancellation by the first one."""
+
+    async def test():
+        with pytest.raises(LockLostError) as caught:
+            async with lock_of(f"{name}:outer") as outer:
+                with contextlib.suppress(LockLostError):
+                    async with lock_of(f"{name}:inner") as inner:
+                        await lose(outer, inner)
+                await asyncio.sleep(60)
+        assert caught.value.lock_name == f"{name}:outer"
+        assert cancellations() == 0
+
+    async def lose(outer, inner):
+        one, other = (outer, inner) if first == "outer" else (inner, outer)
+        direct.delete(one.key)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            direct.delete(other.key)
+            if clean_up == "sleep":
+                await asyncio.sleep(0.5)
+            else:
+                await asyncio.wait_for(asyncio.sleep(0.5), 5)
+
+    ASYNCIO.run(asyncio.wait_for(test(), 10))
+
+
 @pytest.mark.parametrize("awaited", ["task", "gather", "shield", "wait_for", "raise"])
 def test_loss_is_raised_though_the_cancellation_passes_an_awaitable(lock_of, direct, name, awaited):
     async def work():
