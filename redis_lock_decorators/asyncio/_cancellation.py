@@ -120,7 +120,7 @@ class BlockTask:
         self.is_due = self._is_cancelled = False
         if task is None:
             return False
-        others = _cancelled_blocks.get(task, set())
+        others = _cancelled_blocks.get(task) or WeakSet[BlockTask]()
         others.discard(self)
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):

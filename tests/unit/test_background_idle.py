@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
+from typing import Any
 
 import pytest
 import redis.exceptions as client
 from support.background_loops import on_a_loop, soon
+from support.manual_loop import time_passes
 from support.peers import Peers
 
 from redis_lock_decorators._io import client_errors
@@ -49,6 +53,44 @@ def test_idle_connection_is_used_and_given_back(replies: list[bytes]) -> None:
             transport.close()
 
     use()
+
+
+@on_a_loop
+async def test_idle_connection_is_used_while_a_new_one_is_being_opened() -> None:
+    """A resolver, or a server that accepts connections but does not answer, may take long."""
+    hang, ended = threading.Event(), []
+
+    def opened() -> Any:
+        ended.append(hang.wait(10))
+        raise refused()
+
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        private_pool = used(pool)
+        pool.opened = opened  # type: ignore[method-assign]
+        transport = ConnectionTransport(pool, private_pool)
+        request = asyncio.ensure_future(transport.send_batch(PING, soon(4)))
+        await asyncio.sleep(0)
+        await time_passes(1.9)
+        assert not request.done()
+        await time_passes(0.2)
+
+        assert await request == [b"2"]
+        assert ended == []
+        transport.close()
+        hang.set()
+
+
+@on_a_loop
+async def test_idle_connection_is_used_if_a_new_one_brings_no_reply() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        private_pool = used(pool)
+        transport = ConnectionTransport(pool, private_pool)
+        request = asyncio.ensure_future(transport.send_batch(PING, soon(4)))
+        await asyncio.sleep(0)
+        await time_passes(2.1)
+
+        assert await request == [b"2"]
+        transport.close()
 
 
 @on_a_loop

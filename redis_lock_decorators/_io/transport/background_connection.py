@@ -36,7 +36,8 @@ class ConnectionTransport:
     Requests are sent immediately, also while others are under way. A connection that opens too
     late for one request serves the next one, and so does a connection with a late reply unless
     another one opens first: over a slow network there may be no time for more. If the server
-    accepts no connection, as at its limit of clients, an idle one of the client's threads is used.
+    accepts no connection, as at its limit of clients, an idle one of the client's threads is used;
+    so it is if a new one brings no reply in half of a request's time, as when a resolver is silent.
 
     Args:
         idle: the private connections of the client's threads.
@@ -57,11 +58,17 @@ class ConnectionTransport:
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         data, connection = b"".join(map(packed, commands)), None
+        first = self._latest_first(until)
         try:
-            async with timeout(until - monotonic()):
+            async with timeout(first - monotonic()):
                 connection = await self._opened()
                 replies = await connection.exchange(data, len(commands))
         except asyncio.TimeoutError:
+            found = None
+            if first < until:
+                found = await self._exchanged_idle(data, len(commands), until)
+            if found is not None:
+                return found
             failure = self.no_reply()
             if connection is None:
                 client_errors.mark_unsent(failure)
@@ -96,6 +103,13 @@ class ConnectionTransport:
         """Close the connection once no caller waits for a reply. Called on any thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._usable)
+
+    def _latest_first(self, until: float) -> float:
+        """When an idle connection is tried if a new one has brought no reply."""
+        usable, idle = self._usable(), self._idle()
+        if idle is None or not idle.has_idle or (usable is not None and usable.is_accepted):
+            return until
+        return (monotonic() + until) / 2
 
     async def _exchanged_idle(self, data: bytes, count: int, until: float) -> list[Any] | None:
         """The replies to commands sent over an idle connection of the client's threads, if any."""

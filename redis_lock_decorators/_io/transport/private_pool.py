@@ -112,6 +112,11 @@ class PrivatePool(IdleFollower):
             self.drop()
         return replies
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether a connection is idle at this moment."""
+        return bool(self._idle)
+
     def take(self, pool: Any, until: float) -> BlockingSocket:
         """Remove and return an idle connection, or open one."""
         return self._usable(pool) or self._opened(pool, until)
