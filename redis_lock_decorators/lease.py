@@ -207,6 +207,8 @@ class Lease(LeaseBase):
             if self._on_lost_call is not None:
                 tracked.substitute = self._substitution(self._on_lost_call)
             port.renewer.add(tracked)
+            if port.lease_loop.start_error:
+                port.lease_loop.refuse_unrenewed(self._claim)
         return None
 
     def _exclusive(self) -> AbstractContextManager[object]:

@@ -131,6 +131,8 @@ class Lock(RedisPyLockBase[BlockingClient]):
             taken = run(flow.acquire(port, request))
             if taken:
                 token_slot.put(self._start_renewal(hold, port))
+                if self.auto_renew:
+                    port.lease_loop.refuse_unrenewed(request.claim)
             return taken
         except BaseException:
             self._abandon(hold)

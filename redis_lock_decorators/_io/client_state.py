@@ -35,13 +35,18 @@ class ClientLoop(SubscriberLoop, Protocol):
     Attributes:
         renewer: renews the leases on this loop.
         clients: the states of the clients that are used on this loop.
+        start_error: why no thread could be started for its work; "" if one was, or none is needed.
     """
 
     renewer: Renewer
     clients: PerClient[Any]
+    start_error: str
 
     def check(self, claim: Claim | None = None) -> None:
         """Raise ConfigurationError if no background work is possible, as for the claim."""
+
+    def refuse_unrenewed(self, claim: Claim) -> None:
+        """Raise LockError if no thread could be started that would renew the claim."""
 
     def begin(self) -> None:
         """Start the thread if there are calls for which none could be started."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -127,6 +128,52 @@ def test_lock_is_not_renewed(library: Any, redlock: Any) -> None:
 def test_expired_lock_of_a_block_raises(library: Any, redlock: Any) -> None:
     with pytest.raises(library.ReleaseUnlockedLock), redlock(auto_release_time=0.1):
         time.sleep(0.3)
+
+
+def test_block_that_has_expired_does_not_release_the_lock_of_another_thread(conn: Any) -> None:
+    shared = replacement.Redlock(key="report", masters={conn}, auto_release_time=0.5)
+    entered, left = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with shared:
+            entered.set()
+            assert left.wait(10)
+
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(replacement.ReleaseUnlockedLock), shared:
+            shared.auto_release_time = 20
+            other = threads.submit(second)
+            assert entered.wait(10)
+        try:
+            assert conn.exists("redlock:report")
+        finally:
+            left.set()
+        other.result(10)
+    assert not conn.exists("redlock:report")
+
+
+def test_block_that_has_expired_does_not_release_the_lock_of_another_task(server: Any) -> None:
+    async def test() -> None:
+        async with redis.asyncio.Redis.from_url(server.url) as conn:
+            shared = replacement.AIORedlock(key="tasks", masters={conn}, auto_release_time=0.5)
+            entered, left = asyncio.Event(), asyncio.Event()
+
+            async def second() -> None:
+                async with shared:
+                    entered.set()
+                    await left.wait()
+
+            with pytest.raises(replacement.ReleaseUnlockedLock):
+                async with shared:
+                    shared.auto_release_time = 20
+                    other = asyncio.ensure_future(second())
+                    await asyncio.wait_for(entered.wait(), 10)
+            assert await conn.exists("redlock:tasks")
+            left.set()
+            await other
+            assert not await conn.exists("redlock:tasks")
+
+    asyncio.run(test())
 
 
 def test_block_of_a_busy_lock_raises(library: Any, redlock: Any) -> None:

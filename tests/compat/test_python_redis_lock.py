@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from types import ModuleType
 from typing import Any
 
@@ -278,6 +280,61 @@ def test_acquisition_waits_through_an_outage(proxy: Any) -> None:
 
     assert lock.acquire(timeout=10)
     lock.release()
+
+
+def test_lock_that_a_lost_reply_has_acquired_is_not_waited_for(proxy: Any, direct: Any) -> None:
+    lock = python_redis_lock.Lock(proxy.client(), "report")
+
+    def acquired_meanwhile(command: list[bytes]) -> bool:
+        direct.set("lock:report", lock.id)
+        return True
+
+    proxy.drop_request(acquired_meanwhile, times=2)
+    with pytest.raises(python_redis_lock.AlreadyAcquired):
+        lock.acquire()
+    lock.reset()
+
+
+def test_block_that_has_expired_does_not_release_the_lock_of_another_thread(conn: Any) -> None:
+    shared = python_redis_lock.Lock(conn, "report", expire=1.5)
+    entered, second_is_in, left = [], threading.Event(), threading.Event()
+
+    def use() -> None:
+        with shared:
+            entered.append(1)
+            if len(entered) == 1:
+                assert second_is_in.wait(10)
+            else:
+                second_is_in.set()
+                assert left.wait(10)
+
+    first = python_redis_lock.Lock(conn, "report", expire=20)
+    assert first.acquire()
+    with ThreadPoolExecutor(2) as threads:
+        uses = [threads.submit(use) for _ in range(2)]
+        time.sleep(0.3)  # both wait: an id that holds the lock is not waited for
+        first.release()
+        done, (second,) = wait(uses, 10, FIRST_COMPLETED)
+        with pytest.raises(python_redis_lock.NotAcquired, match="another block"):
+            done.pop().result()
+        try:
+            assert conn.exists("lock:report")
+        finally:
+            left.set()
+        second.result(10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked")
+def test_child_that_leaves_the_block_of_its_parent_does_not_release_the_lock(conn: Any) -> None:
+    with contextlib.suppress(SystemExit):
+        with python_redis_lock.Lock(conn, "report", expire=20):
+            child = os.fork()
+            if not child:
+                raise SystemExit
+            os.waitpid(child, 0)
+            assert conn.exists("lock:report")
+        return
+    os._exit(0)
 
 
 def test_missing_client_is_refused(library: Any) -> None:

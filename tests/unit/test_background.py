@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from support.lease_loops import WORKERS, LeaseLoop, Wanted, kill_worker, lease_loop_of, until
 from support.leftovers import PATIENCE
+from support.simulation import new_claim
 
 from redis_lock_decorators._io.background import worker as workers
 from redis_lock_decorators._io.background.worker import BackgroundWorker
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.errors import ConfigurationError, LockError
 
 #: Some tests end a thread of the package by an exception.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -143,10 +144,13 @@ def test_thread_that_cannot_start_is_started_later(
         lease_loop.call(called.set)
     assert not called.is_set()
     assert lease_loop.renewer.forgotten == 1  # so that the next lease asks for a thread
+    with pytest.raises(LockError, match="'a' was not acquired, as no thread can be started"):
+        lease_loop.refuse_unrenewed(new_claim("a"))
 
     lease_loop.begin()  # as a waiter does
 
     assert called.wait(PATIENCE)
+    lease_loop.refuse_unrenewed(new_claim("a"))
 
 
 def test_second_thread_of_a_worker_returns(lease_loop: LeaseLoop) -> None:

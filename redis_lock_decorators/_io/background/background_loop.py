@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from redis_lock_decorators._io.background.worker import (
 )
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.per_client import PerClient
+from redis_lock_decorators.errors import LockError, shown
 
 
 class BackgroundLoop:
@@ -34,6 +36,7 @@ class BackgroundLoop:
     Attributes:
         wanted: the subscribers that have waiters.
         clients: the states of the clients that are used by these threads.
+        start_error: why the last thread of a worker could not be started; "" if it was.
     """
 
     now = staticmethod(monotonic)
@@ -49,6 +52,7 @@ class BackgroundLoop:
         self._worker: AtomicSlot[BackgroundWorker] = AtomicSlot()
         self._last: BackgroundWorker | None = None
         self._has_threads = False
+        self.start_error = ""
 
     def wake_at(self, when: float) -> None:
         helper_threads.begin()
@@ -74,6 +78,20 @@ class BackgroundLoop:
         if not self._has_threads:
             refuse_threadless(claim)
             self._has_threads = True
+
+    def refuse_unrenewed(self, claim: Claim) -> None:
+        """Refuse a lease that no thread renews, as none could be started; not at exit.
+
+        Raises:
+            LockError: the system allows no more threads.
+        """
+        if self.start_error and threading.main_thread().is_alive():
+            raise LockError(
+                f"lock {shown(claim.lock_name)} was not acquired, as no thread can be started to "
+                f"renew it ({self.start_error}): end other threads or raise their limit, or use "
+                "auto_renew=False, without on_lost and hooks",
+                claim.lock_name,
+            )
 
     def begin(self) -> None:
         """Start the worker's thread if there are calls for which none could be started."""

@@ -46,6 +46,7 @@ class CallerLoop:
         # Weakly: this has the states of clients, whose connections a cycle would keep open.
         self._at_end = at_end(partial(_end, self._tasks, ref(self)))
         self._timer = LoopTimer(self.renewer.tick)
+        self.start_error = ""
 
     def wake_at(self, when: float) -> None:
         if when < math.inf:
@@ -56,6 +57,9 @@ class CallerLoop:
         return is_running_here(self._loop)
 
     def check(self, claim: Claim | None = None) -> None:
+        """Do nothing: an event loop needs no thread."""
+
+    def refuse_unrenewed(self, claim: Claim) -> None:
         """Do nothing: an event loop needs no thread."""
 
     def begin(self) -> None:

@@ -31,9 +31,11 @@ class Owner(Protocol):
 
     Attributes:
         renewer: renews leases on the worker.
+        start_error: why the last thread could not be started; "" if it was.
     """
 
     renewer: Renewer
+    start_error: str
 
     def is_idle(self) -> bool:
         """Whether there is no background work."""
@@ -104,7 +106,9 @@ class BackgroundWorker:
             return
         try:
             Context().run(WorkerThread(self, self._run).start)
+            self._owner.start_error = ""
         except RuntimeError as error:
+            self._owner.start_error = safe_text(error)
             self._owner.renewer.forget_wake_up()  # so the next lease asks for a thread again
             if not self._has_warned:  # too many threads, or the interpreter shuts down
                 self._has_warned = True

@@ -23,6 +23,9 @@ class AIORedlock(RedlockBase[Lease]):
     def _lock(self) -> RedisLock:
         return RedisLock(self._name, **self._options())
 
+    def _owner(self) -> object:
+        return asyncio.current_task()
+
     async def acquire(
         self,
         *,
@@ -81,7 +84,12 @@ class AIORedlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        if (lease := self._held_lease()) is None:
+        await self._release(self._held_lease(), raise_on_redis_errors)
+
+    async def _release(
+        self, lease: Lease | None, raise_on_redis_errors: bool | None = None
+    ) -> None:
+        if lease is None:
             raise ReleaseUnlockedLock(self.key, self.masters)
         try:
             await lease.release()
@@ -96,11 +104,12 @@ class AIORedlock(RedlockBase[Lease]):
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
         if not await self.acquire(blocking=blocking, timeout=timeout):
             raise QuorumNotAchieved(self.key, self.masters)
+        self._enter_block()
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            await self.release()
+            await self._release(self._leave_block())
         except Exception as failure:
             if kind is None:
                 raise

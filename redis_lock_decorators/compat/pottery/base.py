@@ -73,6 +73,8 @@ class RedlockBase(Generic[L]):
         self.context_manager_timeout = context_manager_timeout
         # Threads may share this object: a release forgets its own lease, not that of the next.
         self._held: list[L] = []
+        # So may their blocks: each releases its own lease.
+        self._blocks: dict[object, L | None] = {}
         self._extensions = 0
         # Only to check the arguments:
         longest_wait(context_manager_blocking, context_manager_timeout)
@@ -94,9 +96,15 @@ class RedlockBase(Generic[L]):
         client = next(iter(self.masters), None)
         return {**_PLAIN, "client": client, "expire": self.auto_release_time}
 
+    def _owner(self) -> object:
+        """Return the running thread or task."""
+        raise NotImplementedError
+
     def _start(self, lease: L | None) -> bool:
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
+            if self._owner() in self._blocks:
+                self._enter_block()
         return lease is not None
 
     def _lease_to_extend(self) -> L:
@@ -110,6 +118,18 @@ class RedlockBase(Generic[L]):
     def _held_lease(self) -> L | None:
         """Return the lease of the last ``acquire`` unless it was released."""
         return next(iter(self._held), None)
+
+    def _enter_block(self) -> None:
+        """Keep the lease that this thread or task has just acquired for its block."""
+        self._blocks[self._owner()] = self._held_lease()
+
+    def _leave_block(self) -> L | None:
+        """Return the lease to release at the end of a block; None if it was released before.
+
+        That is not the lease of another one which acquired the lock when this one had expired.
+        """
+        own, held = self._blocks.pop(self._owner(), None), self._held_lease()
+        return held if own is None or held is None else own
 
     def _forget(self, lease: L) -> None:
         with suppress(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from redis.exceptions import RedisError
@@ -21,6 +22,9 @@ class Redlock(RedlockBase[Lease]):
 
     def _lock(self) -> RedisLock:
         return RedisLock(self._name, **self._options())
+
+    def _owner(self) -> int:
+        return threading.get_ident()
 
     def acquire(
         self,
@@ -80,7 +84,10 @@ class Redlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        if (lease := self._held_lease()) is None:
+        self._release(self._held_lease(), raise_on_redis_errors)
+
+    def _release(self, lease: Lease | None, raise_on_redis_errors: bool | None = None) -> None:
+        if lease is None:
             raise ReleaseUnlockedLock(self.key, self.masters)
         try:
             lease.release()
@@ -95,11 +102,12 @@ class Redlock(RedlockBase[Lease]):
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
         if not self.acquire(blocking=blocking, timeout=timeout):
             raise QuorumNotAchieved(self.key, self.masters)
+        self._enter_block()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self.release()
+            self._release(self._leave_block())
         except Exception as failure:
             if kind is None:
                 raise

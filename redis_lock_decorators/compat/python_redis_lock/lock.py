@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
 from redis_lock_decorators import ConfigurationError, LockNotOwnedError
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.redispy_adjust import NoExpiryError
 from redis_lock_decorators._flow.requests import is_unknown
@@ -13,6 +15,7 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.function_args import refuse_no_client
+from redis_lock_decorators._shared.redispy_tokens import TokenHold
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -62,6 +65,8 @@ class Lock:
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
+        #: the processes and what holds the lock in blocks, by their threads
+        self._blocks: dict[int, tuple[int, TokenHold | None]] = {}
 
     @property
     def id(self) -> str:
@@ -85,16 +90,22 @@ class Lock:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
         checked_switch("blocking", blocking)
         refuse_timeout(blocking, timeout, None if self._renews else self._expire)
+        is_acquired = self._acquire(blocking, timeout)
+        if is_acquired and threading.get_ident() in self._blocks:
+            self._note_block()
+        return is_acquired
+
+    def _acquire(self, blocking: bool, timeout: float | None) -> bool:
         try:
             if self._lock.acquire(blocking=False, token=self._id):
                 return True
-            if self.get_owner_id() == self._id:
-                raise errors.AlreadyAcquired(
-                    f"the id {self._id!r:.40} holds lock {self._name!r} already"
-                )
         except Exception as error:
             if not (blocking and is_unknown(self._lock._port(), error)):
-                raise  # else wait for the server, too
+                raise  # else wait for the server, too; it may have acquired the lock
+        if self.get_owner_id() == self._id:
+            raise errors.AlreadyAcquired(
+                f"the id {self._id!r:.40} holds lock {self._name!r} already"
+            )
         return blocking and self._lock.acquire(True, timeout or None, self._id)
 
     def extend(self, expire: float | None = None) -> None:
@@ -123,12 +134,14 @@ class Lock:
     def __enter__(self) -> Lock:
         if not self.acquire(self.blocking):
             raise errors.NotAcquired(f"lock {self._name!r} is not free")
+        self._note_block()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         hold = None
         try:
             hold = self._lock.local._slot().hold
+            self._check_block(hold)
             self.release()
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
@@ -137,6 +150,20 @@ class Lock:
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
+
+    def _note_block(self) -> None:
+        self._blocks[threading.get_ident()] = fork.process_id, self._lock.local._slot().hold
+
+    def _check_block(self, hold: TokenHold | None) -> None:
+        """Refuse to release what this block does not hold, though its id is that of the holder."""
+        process, own = self._blocks.pop(threading.get_ident(), (fork.process_id, hold))
+        if process != fork.process_id:
+            why = "belongs to the process that this one was forked from"
+        elif own is not hold and hold is not None:
+            why = "expired, and was acquired by another block of this object"
+        else:
+            return
+        raise errors.NotAcquired(f"lock {self._name!r} {why}")
 
     def _holder(self, timeout: float | None) -> RedisPyLock:
         """Return the lock that holds this id: this object's, else another's with the same id."""
