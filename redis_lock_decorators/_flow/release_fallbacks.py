@@ -56,7 +56,9 @@ async def with_fallbacks(
     if claim.shares_identifier and port.now() >= claim.recorded_until:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
-            "and the server has no record; its next holder may have the same identifier",
+            "too long ago for the server's records, and its next holder may have the same "
+            "identifier; if no client uses it, release it by force_release() (reset() of "
+            "python_redis_lock)",
             claim.lock_name,
         )
     try:

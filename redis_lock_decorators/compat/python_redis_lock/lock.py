@@ -120,7 +120,7 @@ class Lock:
             raise errors.NotExpirable(f"lock {self._name!r} has no expiry") from error
 
     def release(self) -> None:
-        """Release the lock; after a connection error it can be called again."""
+        """Release the lock; for 15 s after a connection error it can be called again."""
         try:
             self._holder(self._expire).release()
         except LockNotOwnedError as error:
