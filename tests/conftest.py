@@ -15,6 +15,7 @@ import pytest
 from support import topologies
 from support.fronts import FRONTS
 from support.leftovers import none_left
+from support.pairwise import mark_others
 from support.proxy import FaultProxy
 from support.workers import Rival
 
@@ -43,8 +44,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("front", fronts, ids=[front.name for front in fronts])
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are marked as slow are removed
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     """Run files of long tests first, and skip what a double cannot do, if the tests run on one."""
+    mark_others(items)
     items.sort(key=lambda item: item.path.parent.name not in LONG)
     if config.getoption("--servers") == "fake":
         from support.fake_topology import why_unsupported
