@@ -150,6 +150,7 @@ def test_thread_that_cannot_start_is_started_later(
     lease_loop.begin()  # as a waiter does
 
     assert called.wait(PATIENCE)
+    lease_loop.start_error = "can't start new thread"  # as set by an attempt that failed meanwhile
     lease_loop.refuse_unrenewed(new_claim("a"))
 
 

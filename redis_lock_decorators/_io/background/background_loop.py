@@ -85,6 +85,9 @@ class BackgroundLoop:
         Raises:
             LockError: the system allows no more threads.
         """
+        worker = self.current_worker()
+        if worker is None or worker.has_started:  # another thread's attempt may have failed later
+            return
         if self.start_error and threading.main_thread().is_alive():
             raise LockError(
                 f"lock {shown(claim.lock_name)} was not acquired, as no thread can be started to "

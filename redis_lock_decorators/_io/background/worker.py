@@ -66,12 +66,13 @@ class BackgroundWorker:
     Only one worker of an owner runs at a time: each waits for the end of the previous one.
 
     Attributes:
+        has_started: a thread was started.
         has_ended: its thread has ended, or will never start.
     """
 
     def __init__(self, owner: Owner, previous: BackgroundWorker | None = None) -> None:
         #: any thread
-        self.has_ended = False
+        self.has_started = self.has_ended = False
         self._has_warned = False
         # The token of the thread that runs this worker. Several threads may be started: the first
         # one to set its token runs, the others return.
@@ -106,7 +107,7 @@ class BackgroundWorker:
             return
         try:
             Context().run(WorkerThread(self, self._run).start)
-            self._owner.start_error = ""
+            self.has_started, self._owner.start_error = True, ""
         except RuntimeError as error:
             self._owner.start_error = safe_text(error)
             self._owner.renewer.forget_wake_up()  # so the next lease asks for a thread again
