@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.cli import Program, ran, state_of
-from support.lease_loops import until
+from support.waiting import until
 
 from redis_lock_decorators import LockLostError, RedisLock
 from redis_lock_decorators.inspection import lock_status

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from support.cli import PROGRAM, Program, environment, ran, until
+from support.cli import PROGRAM, Program, environment, ran
+from support.waiting import until
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status

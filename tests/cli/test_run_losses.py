@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 import pytest
-from support.cli import PROGRAM, Program, until
+from support.cli import PROGRAM, Program
 from support.local_servers import is_running
+from support.waiting import until
 
 from redis_lock_decorators import RedisLock
 

@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 import pytest
-from support.cli import PROGRAM, PROMPT, Program, state_of, until
+from support.cli import PROGRAM, PROMPT, Program, state_of
 from support.local_servers import is_running
+from support.waiting import until
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status

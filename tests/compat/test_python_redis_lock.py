@@ -324,6 +324,19 @@ def test_block_that_has_expired_does_not_release_the_lock_of_another_thread(conn
         second.result(10)
 
 
+@pytest.mark.parametrize("given", [None, "host 7"])
+def test_forked_processes_acquire_with_ids_of_their_own_unless_one_is_given(
+    conn: Any, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    lock = python_redis_lock.Lock(conn, "report", expire=20, id=given)
+    id_here = lock.id
+    monkeypatch.setattr(lock, "_process", -1)  # as after a fork
+
+    with lock:
+        assert (lock.id == id_here) is (given is not None)
+        assert conn.get("lock:report") == lock.id.encode()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked")
 def test_child_that_leaves_the_block_of_its_parent_does_not_release_the_lock(conn: Any) -> None:
     with contextlib.suppress(SystemExit):

@@ -16,7 +16,8 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
-from support.web_servers import EXAMPLES, WebServer, served, until
+from support.waiting import until
+from support.web_servers import EXAMPLES, WebServer, served
 
 from redis_lock_decorators import RedisLock
 

@@ -11,8 +11,8 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from support.local_servers import until
 from support.proxy import FaultProxy
+from support.waiting import until
 
 from redis_lock_decorators.testing import LocalServer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.lease_loops import until
+from support.waiting import until
 
 from redis_lock_decorators import ConfigurationError, LockNameError, RedisLock
 from redis_lock_decorators.inspection import (

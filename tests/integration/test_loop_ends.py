@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.fronts import LEGACY
-from support.local_servers import until
+from support.waiting import until
 
 from redis_lock_decorators import Locks
 

@@ -14,9 +14,9 @@ import pytest
 import redis
 from support.fronts import LEGACY
 from support.leftovers import PATIENCE
-from support.local_servers import until
 from support.queues import queue_of
 from support.signals import periodic_signals, signal_after
+from support.waiting import until
 
 from redis_lock_decorators import LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._flow.queue import claim_entry, entry_requests

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from support.local_servers import KINDS, Owner, binary_of, is_running, status_of, until
+from support.local_servers import KINDS, Owner, binary_of, is_running, status_of
+from support.waiting import until
 
 from redis_lock_decorators.testing import (
     LocalServer,

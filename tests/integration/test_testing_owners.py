@@ -4,7 +4,8 @@ import os
 import signal
 
 import pytest
-from support.local_servers import Owner, is_running, until
+from support.local_servers import Owner, is_running
+from support.waiting import until
 
 
 class TestOwner:

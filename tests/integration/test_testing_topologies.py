@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from support.local_servers import KINDS, binary_of, port_of, until, works
+from support.local_servers import KINDS, binary_of, port_of, works
+from support.waiting import until
 
 from redis_lock_decorators.testing import LocalAddress, LocalCluster, LocalSentinel, LocalServer
 

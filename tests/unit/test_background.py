@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.lease_loops import WORKERS, LeaseLoop, Wanted, kill_worker, lease_loop_of, until
+from support.lease_loops import WORKERS, LeaseLoop, Wanted, kill_worker, lease_loop_of
 from support.leftovers import PATIENCE
 from support.simulation import new_claim
+from support.waiting import until
 
 from redis_lock_decorators._io.background import worker as workers
 from redis_lock_decorators._io.background.worker import BackgroundWorker

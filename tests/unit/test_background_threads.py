@@ -8,8 +8,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.lease_loops import WORKERS, LeaseLoop, lease_loop_of, until
+from support.lease_loops import WORKERS, LeaseLoop, lease_loop_of
 from support.leftovers import PATIENCE
+from support.waiting import until
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background import helper_threads, hub_threads, log_thread

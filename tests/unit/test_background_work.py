@@ -11,8 +11,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from support.lease_loops import WORKERS, LeaseLoop, lease_loop_of, until
+from support.lease_loops import WORKERS, LeaseLoop, lease_loop_of
 from support.leftovers import PATIENCE
+from support.waiting import until
 
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal

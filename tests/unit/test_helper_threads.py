@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 from support.interruptions import Interrupted, Interruption, interrupt_every_line
-from support.lease_loops import until
 from support.leftovers import PATIENCE, own_threads
+from support.waiting import until
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.background import helper_threads as module

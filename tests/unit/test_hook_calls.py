@@ -12,7 +12,7 @@ from contextvars import Context, ContextVar
 from typing import Any
 
 import pytest
-from support.lease_loops import until
+from support.waiting import until
 
 from redis_lock_decorators._io.background import helper_threads, hook_calls
 from redis_lock_decorators._rules.options import Options

@@ -35,8 +35,9 @@ class Lock:
         redis_client: any client that ``RedisLock`` accepts; ``strict`` has no effect.
         name: the name; the Redis key is ``lock:<name>``.
         expire: the time to live, in seconds; None means that the lock does not expire.
-        id: the value of the key, which proves who holds it; None generates one. Another ``Lock``
-            with this id, in any process, can extend and release what this one has acquired.
+        id: the value of the key, which proves who holds it; None generates one, and another one in
+            each forked process that acquires. Another ``Lock`` with this id, in any process, can
+            extend and release what this one has acquired.
         auto_renewal: renew the lock until it is released or its process ends; needs ``expire``.
         signal_expire: how long, in milliseconds, a release notifies processes that still wait by
             python-redis-lock itself; 0 sends no notification, which saves a round trip.
@@ -56,6 +57,7 @@ class Lock:
     ) -> None:
         refuse_no_client(redis_client, "redis_client")
         self._name, self._id = checked_name(name), checked_id(id)
+        self._generates_id, self._process = id is None, fork.process_id
         self._expire = checked_expire(expire)
         self._renews = checked_switch("auto_renewal", auto_renewal)
         if self._renews and not self._expire:
@@ -90,6 +92,8 @@ class Lock:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
         checked_switch("blocking", blocking)
         refuse_timeout(blocking, timeout, None if self._renews else self._expire)
+        if self._generates_id and self._process != fork.process_id:
+            self._id, self._process = checked_id(None), fork.process_id
         is_acquired = self._acquire(blocking, timeout)
         if is_acquired and threading.get_ident() in self._blocks:
             self._note_block()

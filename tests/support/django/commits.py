@@ -10,7 +10,7 @@ from unittest.mock import patch
 import redis
 
 from support.django.project import set_up
-from support.web_servers import until
+from support.waiting import until
 
 set_up()
 

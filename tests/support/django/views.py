@@ -28,7 +28,7 @@ from redis_lock_decorators import (
 )
 from redis_lock_decorators.contrib.django import lock_view
 from redis_lock_decorators.contrib.django.connection import factories
-from support.web_servers import until
+from support.waiting import until
 
 lock = lock_view("article:{pk}", acquire_time=0)
 seen: list[object] = []
