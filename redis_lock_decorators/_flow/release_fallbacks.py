@@ -53,7 +53,8 @@ async def with_fallbacks(
     While their slot is moving, no script may touch several keys: they are released one by one. A
     request without a reply is noted for the keys that it may have released, and for no others.
     """
-    if claim.shares_identifier and port.now() >= claim.recorded_until:
+    is_unrecorded = port.now() >= claim.recorded_until
+    if claim.shares_identifier and is_unrecorded and not claim.unique:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
             "too long ago for the server's records, and its next holder may have the same "
@@ -67,7 +68,7 @@ async def with_fallbacks(
             claim.release_sent = None
         return refusal
     except Exception as error:
-        may_fall_back = not _may_end_another(claim, part)
+        may_fall_back = not (is_unrecorded or _may_end_another(claim, part))
         if may_fall_back and is_torn(port, error):
             claim.release_sent = None
             left = claim.min_hold_left(port.now())

@@ -220,13 +220,16 @@ def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
     A client that resends requests on its own may send a second copy when the lock is gone. Only a
     record shows then whether the first copy or another client ended it, so the 1 requests a record
     even without waiters. So does the 2 for an identifier that others may use: if the key holds it
-    after the first copy, the lock is another holder's. The 3 requires a record that this claim got
-    the identifier.
+    after the first copy, the lock is another holder's. With the 3 it is so too if another
+    acquisition got the identifier last, and with the 4 unless this one is known to have got it.
     """
     if not claim.releaser:
         claim.releaser = new_identifier()
     if claim.shares_identifier:
-        return claim.releaser, 3 if claim.may_be_unsettled else 2
+        if not claim.unique or claim.identifier == claim.releaser:  # not acquired by it, or not yet
+            return claim.releaser, 2
+        is_strict = claim.may_be_unsettled or port.now() >= claim.recorded_until
+        return claim.releaser, 4 if is_strict else 3
     if port.may_resend:
         return claim.releaser, 1
     return () if claim.releaser == claim.identifier else (claim.releaser,)

@@ -155,8 +155,8 @@ local function grant_next(key, queue, waiters, releaser, alive)
 end
 
 -- Record for NOTED milliseconds who released a lock, so that a copy of the request that finds another holder knows that it
--- was done. At most MOST_NOTED releases are recorded, unless others may use the same identifier. The lock is released by then: an error must neither end the script nor
--- leave a record without expiry.
+-- was done. At most MOST_NOTED releases are recorded, unless others may use the same identifier. The lock is released by then:
+-- an error must neither end the script nor leave a record without expiry.
 -- is_awaited: there are waiters, so save time: old records are removed by the next release without waiters.
 -- is_new: keep the records for that long from now; else no longer than before.
 -- is_shared: others may use the same identifier, so that each record is needed until it expires.
@@ -170,6 +170,9 @@ local function note_release(released, releaser, is_awaited, is_new, is_shared)
     return
   end
   local trimmed = 0
+  if is_shared then
+    redis.pcall('ZREMRANGEBYSCORE', released, -1, -1) -- the acquisition that has ended, see settle.lua
+  end
   if not is_awaited or is_shared then
     trimmed = redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - NOTED)
   end

@@ -1,6 +1,6 @@
 -- Give a lock that was just acquired its final form: its final identifier, and no expiry if it is to have none.
--- A late copy of the request finds another identifier. If others may use the final one too, a record shows whether this lock
--- got it from an earlier copy, or is another holder's. Or, if a late copy of the acquisition restored the first one, it
+-- A late copy of the request finds another identifier. If others may use the final one too, the record of releases also says
+-- which acquisition got it last, as a member "by:" with a score of -1. Or, if a late copy of the acquisition restored the first one, it
 -- finds a later end than the lock had when it was acquired. If a late copy restored its place in the queue, the end may be
 -- earlier: then the record of its release shows that this is a late copy, too. It changes nothing then.
 -- If the lock was granted in a queue, this also clears the note of the grant, which names the first identifier.
@@ -12,14 +12,14 @@
 --       else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
-local settled = ARGV[1] .. ':settled'
+local own = 'by:' .. ARGV[1]
 local function is_recorded(record)
   return type(redis.pcall('ZSCORE', KEYS[4], record)) == 'string'
 end
 if KEYS[4] and is_recorded(ARGV[1]) then
   refuse_replica(KEYS[1])
   return {mark, holder or ''}
-elseif holder == ARGV[3] and holder ~= ARGV[1] and (not KEYS[4] or is_recorded(settled)) then
+elseif holder == ARGV[3] and holder ~= ARGV[1] and (not KEYS[4] or is_recorded(own)) then
   refuse_replica(KEYS[1])
   return mark
 elseif holder ~= ARGV[1] then
@@ -36,11 +36,9 @@ if type(granted) == 'string' and string.match(granted, '|([^|]+)|') == holder th
   redis.pcall('HDEL', KEYS[3], 'granted') -- without the right to call it, the note expires
 end
 if KEYS[4] then
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  redis.pcall('ZADD', KEYS[4], now, settled)
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', now - NOTED)
-  redis.pcall('PEXPIRE', KEYS[4], NOTED)
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], -1, -1)
+  redis.pcall('ZADD', KEYS[4], -1, own)
+  redis.pcall('PEXPIRE', KEYS[4], HELD)
 end
 if ARGV[4] == '1' or found == -1 then
   redis.call('SET', KEYS[1], ARGV[3])

@@ -15,6 +15,7 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
+from redis_lock_decorators.asyncio._awaited import awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
     RepeatedCancellation,
     call_when_cancellable,
@@ -32,7 +33,7 @@ RAISE = opmap["RAISE_VARARGS"]
 TaskRef = ref["asyncio.Task[object]"]
 
 
-#: any thread: the blocks whose losses have cancelled a task that has not left them
+#: any thread: by task, the blocks whose losses have cancelled it, itself or as one that is awaited
 _cancelled_blocks: WeakKeyDictionary[asyncio.Task[object], WeakSet[BlockTask]] = WeakKeyDictionary()
 
 
@@ -105,8 +106,9 @@ class BlockTask:
             RepeatedCancellation(LOST, lambda: self._is_cancelled).follow([task])
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
+        for reached in awaited_by([task]).tasks:
+            _cancelled_blocks.setdefault(reached, WeakSet()).add(self)
         self._is_cancelled = task.cancel(LOST) is not False
-        _cancelled_blocks.setdefault(task, WeakSet()).add(self)
 
     def uncancel(self, error: object) -> bool:
         """Take the cancellation back; return whether ``error`` is it, or is caused by it.
@@ -120,8 +122,7 @@ class BlockTask:
         self.is_due = self._is_cancelled = False
         if task is None:
             return False
-        others = _cancelled_blocks.get(task) or WeakSet[BlockTask]()
-        others.discard(self)
+        others = any(block._is_cancelled for block in _cancelled_blocks.get(task, ()))
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()

@@ -76,6 +76,31 @@ def test_losses_of_nested_blocks_leave_both_though_the_inner_one_is_caught(
     ASYNCIO.run(asyncio.wait_for(test(), 10))
 
 
+@pytest.mark.parametrize("awaits", [asyncio.ensure_future, asyncio.gather], ids=["task", "gather"])
+def test_losses_of_nested_blocks_leave_both_though_the_inner_one_is_in_an_awaited_task(
+    lock_of, direct, name, awaits
+):
+    async def item(outer):
+        async with lock_of(f"{name}:inner") as inner:
+            direct.delete(outer.key)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                direct.delete(inner.key)
+                await asyncio.sleep(0.5)
+
+    async def test():
+        with pytest.raises(LockLostError) as caught:
+            async with lock_of(f"{name}:outer") as outer:
+                with contextlib.suppress(LockLostError):
+                    await awaits(item(outer))
+                await asyncio.sleep(60)
+        assert caught.value.lock_name == f"{name}:outer"
+        assert cancellations() == 0
+
+    ASYNCIO.run(asyncio.wait_for(test(), 10))
+
+
 @pytest.mark.parametrize("awaited", ["task", "gather", "shield", "wait_for", "raise"])
 def test_loss_is_raised_though_the_cancellation_passes_an_awaitable(lock_of, direct, name, awaited):
     async def work():

@@ -135,22 +135,45 @@ async def test_repeated_release_leaves_the_next_holder_with_the_same_token(
     assert direct.get(name) == MINE.encode()
 
 
-async def test_release_is_not_repeated_when_its_record_may_have_expired(
-    proxy, direct, name, make, monkeypatch
+@pytest.mark.parametrize("was_run", [True, False])
+async def test_release_that_is_repeated_late_releases_only_what_its_claim_has_acquired(
+    proxy, direct, name, make, monkeypatch, was_run
 ):
     monkeypatch.setattr(release_fallbacks, "RECORDED", 0.0)
     lock = make(timeout=60)
     await warm(lock)
     assert await do(lock.acquire(token=MINE))
-    proxy.drop_reply(runs("release"), times=100)
+    (proxy.drop_reply if was_run else proxy.drop_request)(runs("release"), times=100)
     with pytest.raises(redis.exceptions.RedisError):
         await do(lock.release())
-    direct.set(name, MINE, px=10_000)
-
-    with pytest.raises(LockError, match="not known"):
+    proxy._rules.clear()
+    if was_run:
+        direct.delete(with_notes((name.encode(),))[-1])  # the record has expired
+        direct.set(name, MINE, px=10_000)
+        with pytest.raises(LockError):
+            await do(lock.release())
+        assert direct.get(name) == MINE.encode()
+    else:
         await do(lock.release())
+        assert not direct.exists(name)
+
+
+async def test_release_after_the_end_of_the_lease_leaves_the_next_holder_with_the_same_token(
+    direct, front, server, name
+):
+    first, second = (
+        front.package.lock.Lock(front.client(server), name, timeout=60) for _ in range(2)
+    )
+    assert await do(first.acquire(token=MINE))
+    direct.delete(name)  # as if it had expired
+    assert await do(second.acquire(token=MINE))
+
+    with pytest.raises(LockError):
+        await do(first.release())
 
     assert direct.get(name) == MINE.encode()
+    await do(second.release())
+    assert not direct.exists(name)
 
 
 async def test_failed_acquisition_leaves_the_holder_with_the_same_token(proxy, direct, name, make):

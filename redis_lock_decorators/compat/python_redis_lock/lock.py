@@ -108,7 +108,8 @@ class Lock:
                 raise  # else wait for the server, too; it may have acquired the lock
         if self.get_owner_id() == self._id:
             raise errors.AlreadyAcquired(
-                f"the id {self._id!r:.40} holds lock {self._name!r} already"
+                f"the id {self._id!r:.40} holds lock {self._name!r} already; if by an acquire() "
+                "without a reply, release() it"
             )
         return blocking and self._lock.acquire(True, timeout or None, self._id)
 
@@ -124,7 +125,7 @@ class Lock:
             raise errors.NotExpirable(f"lock {self._name!r} has no expiry") from error
 
     def release(self) -> None:
-        """Release the lock; for 15 s after a connection error it can be called again."""
+        """Release the lock; after a connection error it can be called again."""
         try:
             self._holder(self._expire).release()
         except LockNotOwnedError as error:

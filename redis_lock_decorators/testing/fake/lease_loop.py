@@ -68,6 +68,7 @@ class FakeLeaseLoop:
         self.wanted: set[Any] = set()
         self.clients: PerClient[Any] = PerClient()
         self._timer = FakeTimer(self, self.renewer.tick)
+        self.start_error = ""
 
     def now(self) -> float:
         return self._time.now
@@ -96,6 +97,9 @@ class FakeLeaseLoop:
         return is_running_here(self.loop)
 
     def check(self, claim: Claim | None = None) -> None:
+        """Do nothing: the loop runs."""
+
+    def refuse_unrenewed(self, claim: Claim) -> None:
         """Do nothing: the loop runs."""
 
     def begin(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from redis_lock_decorators._lua import NOTED
+from redis_lock_decorators._lua import HELD
 from redis_lock_decorators.testing.fake.clock import EPOCH
 from redis_lock_decorators.testing.fake.commands import Commands, seconds_of
 
@@ -95,10 +95,10 @@ class LeaseScripts:
         self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
-        settled = f"{identifier}:settled"
+        own = f"by:{identifier}"
         if len(others) == 3 and self._server._zscore(others[2], identifier) is not None:
             return [mark, self._server._get(key) or b""]
-        is_settled = len(others) < 3 or self._server._zscore(others[2], settled) is not None
+        is_settled = len(others) < 3 or self._server._zscore(others[2], own) is not None
         if holder == last and holder != identifier and is_settled:
             return mark
         if holder != identifier:
@@ -108,7 +108,7 @@ class LeaseScripts:
         if others and (self._server._hget(others[1], "granted") or "").split("|")[1:2] == [holder]:
             self._server._hdel(others[1], "granted")
         if len(others) == 3:
-            self._note_settled(others[2], settled)
+            self._note_settled(others[2], own)
         if endless == 1 or self._server.end(key) == -1:
             self._server.put(key, last)
         elif last != holder:
@@ -143,11 +143,10 @@ class LeaseScripts:
             return [mark, b"" if holder is None else holder]
         return mark
 
-    def _note_settled(self, released: bytes, settled: str) -> None:
-        now = self._commands.milliseconds()
-        self._commands.zadd(released, now, settled)
-        self._commands.ztrim(released, now - NOTED, sys.maxsize)
-        self._commands.pexpire(released, NOTED)
+    def _note_settled(self, released: bytes, own: str) -> None:
+        self._commands.ztrim(released, -1, sys.maxsize)
+        self._commands.zadd(released, -1, own)
+        self._commands.pexpire(released, HELD)
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._server._pttl(key) != -1 and self._server._pttl(key) < milliseconds:

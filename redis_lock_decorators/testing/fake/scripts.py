@@ -226,11 +226,21 @@ class Scripts:
         is_shared: bool = False,
     ) -> None:
         now = self.redis.milliseconds()
+        if is_shared:
+            self.redis.ztrim(released, -1, sys.maxsize)
         self.redis.zadd(released, max(now, (self.redis.zlast(released) or 0) + 0.001), releaser)
         oldest = -1 if is_awaited and not is_shared else now - NOTED
         self.redis.ztrim(released, oldest, sys.maxsize if is_shared else MOST_NOTED)
         if is_new:
             self.redis.pexpire(released, NOTED)
+
+    def _may_be_another(self, released: Any, releaser: str, noted: int) -> bool:
+        if self.was_released(released, releaser):
+            return True
+        if noted == 2 or self.was_released(released, f"by:{releaser}"):
+            return False
+        first = next(iter(self.redis.zall(released)), "")
+        return noted == 4 or (bool(first) and self.redis.zscore(released, first) == -1)
 
     def was_released(self, released: Any, releaser: str) -> bool:
         return self.redis.zscore(released, releaser) is not None
@@ -272,15 +282,13 @@ class Scripts:
         redis, count = self.redis, len(keys) // 4
         refused: list[Any] = []
         resting, releaser = f"{identifier}:rest", releaser or identifier
-        is_shared = noted in (2, 3)
+        is_shared = noted > 1
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             was_released = self.was_released(released, releaser)
-            may_be_another = was_released or (
-                noted == 3 and not self.was_released(released, f"{releaser}:settled")
-            )
-            if holder != identifier or (is_shared and may_be_another):
+            is_other = is_shared and self._may_be_another(released, releaser, noted)
+            if holder != identifier or is_other:
                 if holder == resting or not was_released:
                     refused += (at, "" if holder is None else holder)
             else:
