@@ -144,6 +144,9 @@ def test_block_that_has_expired_does_not_release_the_lock_of_another_thread(conn
             shared.auto_release_time = 20
             other = threads.submit(second)
             assert entered.wait(10)
+            assert not shared.locked()
+            with pytest.raises(replacement.ExtendUnlockedLock):
+                shared.extend()
         try:
             assert conn.exists("redlock:report")
         finally:

@@ -304,6 +304,8 @@ def test_block_that_has_expired_does_not_release_the_lock_of_another_thread(conn
             entered.append(1)
             if len(entered) == 1:
                 assert second_is_in.wait(10)
+                with pytest.raises(python_redis_lock.NotAcquired, match="another block"):
+                    shared.extend()
             else:
                 second_is_in.set()
                 assert left.wait(10)

@@ -104,7 +104,7 @@ class RedlockBase(Generic[L]):
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
             if self._owner() in self._blocks:
-                self._enter_block()
+                self._blocks[self._owner()] = lease
         return lease is not None
 
     def _lease_to_extend(self) -> L:
@@ -116,8 +116,12 @@ class RedlockBase(Generic[L]):
         return lease
 
     def _held_lease(self) -> L | None:
-        """Return the lease of the last ``acquire`` unless it was released."""
-        return next(iter(self._held), None)
+        """Return the lease of this thread's or task's block, else of the last ``acquire``.
+
+        None if it was released.
+        """
+        owner = self._owner()
+        return self._blocks[owner] if owner in self._blocks else next(iter(self._held), None)
 
     def _enter_block(self) -> None:
         """Keep the lease that this thread or task has just acquired for its block."""
@@ -128,12 +132,16 @@ class RedlockBase(Generic[L]):
 
         That is not the lease of another one which acquired the lock when this one had expired.
         """
-        own, held = self._blocks.pop(self._owner(), None), self._held_lease()
-        return held if own is None or held is None else own
+        lease = self._held_lease()
+        self._blocks.pop(self._owner(), None)
+        return lease
 
     def _forget(self, lease: L) -> None:
         with suppress(ValueError):
             self._held.remove(lease)
+        for owner, own in list(self._blocks.items()):
+            if own is lease:
+                self._blocks[owner] = None
 
     def _failed(
         self, error: Exception, raises: bool | None, otherwise: type[PrimitiveError] | None = None

@@ -146,7 +146,6 @@ class Lock:
         hold = None
         try:
             hold = self._lock.local._slot().hold
-            self._check_block(hold)
             self.release()
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
@@ -155,23 +154,27 @@ class Lock:
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
+        finally:
+            self._blocks.pop(threading.get_ident(), None)
 
     def _note_block(self) -> None:
         self._blocks[threading.get_ident()] = fork.process_id, self._lock.local._slot().hold
 
-    def _check_block(self, hold: TokenHold | None) -> None:
-        """Refuse to release what this block does not hold, though its id is that of the holder."""
-        process, own = self._blocks.pop(threading.get_ident(), (fork.process_id, hold))
+    def _check_block(self) -> None:
+        """Refuse what concerns a lock that this thread's block does not hold, though by this id."""
+        hold = self._lock.local._slot().hold
+        process, own = self._blocks.get(threading.get_ident(), (fork.process_id, hold))
         if process != fork.process_id:
             why = "belongs to the process that this one was forked from"
-        elif own is not hold and hold is not None:
-            why = "expired, and was acquired by another block of this object"
+        elif own is not hold:
+            why = "was released, or it expired and was acquired by another block of this object"
         else:
             return
         raise errors.NotAcquired(f"lock {self._name!r} {why}")
 
     def _holder(self, timeout: float | None) -> RedisPyLock:
         """Return the lock that holds this id: this object's, else another's with the same id."""
+        self._check_block()
         if self._lock.local.token is not None and (self._expire or not timeout):
             return self._lock
         lock = self._lock_with(timeout)
