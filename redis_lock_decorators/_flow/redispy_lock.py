@@ -175,7 +175,6 @@ async def _unsettle(
             await undo(port, claim, cause)
         except BaseException as error:  # also a second cancellation: either may hold the lock
             failure = error
-    claim.may_be_unsettled = False
     if failure is not None:
         raise failure
-    claim.maybe_released = ()
+    claim.maybe_released, claim.may_be_unsettled = (), False

@@ -1,8 +1,9 @@
 -- Give a lock that was just acquired its final form: its final identifier, and no expiry if it is to have none.
--- A late copy of the request finds another identifier. If others may use the final one too, the record of releases also says
--- which acquisition got it last, as a member "by:" with a score of -1. Or, if a late copy of the acquisition restored the first one, it
+-- A late copy of the request finds another identifier. Or, if a late copy of the acquisition restored the first one, it
 -- finds a later end than the lock had when it was acquired. If a late copy restored its place in the queue, the end may be
 -- earlier: then the record of its release shows that this is a late copy, too. It changes nothing then.
+-- If others may use the final identifier too, the record of releases also says which acquisition got it last, as a member "by:"
+-- with the score -1.
 -- If the lock was granted in a queue, this also clears the note of the grant, which names the first identifier.
 -- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state; if others may use the final
 --       identifier, also its record of releases

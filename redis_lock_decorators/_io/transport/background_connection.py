@@ -14,6 +14,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport.batch import ends_lease
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
 from redis_lock_decorators._io.transport.origins import Origin, follow, origin
@@ -65,7 +66,8 @@ class ConnectionTransport:
                 replies = await connection.exchange(data, len(commands))
         except asyncio.TimeoutError:
             found = None
-            if first < until:
+            # A release that was sent may have been run: a second copy would find another holder.
+            if first < until and not (connection and any(map(ends_lease, commands))):
                 found = await self._exchanged_idle(data, len(commands), until)
             if found is not None:
                 return found

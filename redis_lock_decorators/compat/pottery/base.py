@@ -132,8 +132,10 @@ class RedlockBase(Generic[L]):
 
         That is not the lease of another one which acquired the lock when this one had expired.
         """
-        lease = self._held_lease()
-        self._blocks.pop(self._owner(), None)
+        lease, owner = self._held_lease(), self._owner()
+        if lease is not None and owner not in self._blocks:  # another thread or task entered it
+            owner = next((one for one, own in list(self._blocks.items()) if own is lease), owner)
+        self._blocks.pop(owner, None)
         return lease
 
     def _forget(self, lease: L) -> None:
