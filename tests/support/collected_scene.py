@@ -34,7 +34,12 @@ class Scene:
         self.lease_loop, self.port = new_lease_loop()
         self.done: list[str] = []
         port: Any = self.port
-        port.lease_loop = SimpleNamespace(check=lambda claim: None, is_current=lambda: True)
+        port.lease_loop = SimpleNamespace(
+            check=lambda claim: None,
+            is_current=lambda: True,
+            start_error="",
+            refuse_unrenewed=lambda claim: None,
+        )
         port.loop = SimpleNamespace(is_closed=lambda: False)
         monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "is_running_here", lambda _: True)
         packages = redis_lock_decorators, redis_lock_decorators.asyncio

@@ -67,7 +67,9 @@ class Scene:
         self.server = SimulatedServer(Clock(monotonic()))
         port = SimulatedPort(self.server)
         port.renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
-        port.lease_loop = SimpleNamespace(check=lambda claim: None)
+        port.lease_loop = SimpleNamespace(
+            check=lambda claim: None, start_error="", refuse_unrenewed=lambda claim: None
+        )
         monkeypatch.setattr(api.kind, "_port", lambda self: port)
         self.patch = monkeypatch.setattr
         self.lock = self.make()
