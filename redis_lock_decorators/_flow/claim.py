@@ -195,6 +195,11 @@ class Claim(Term):
         """The names, joined by ", "."""
         return ", ".join(self.lock_names)
 
+    @property
+    def got_shared_identifier(self) -> bool:
+        """Whether it acquired the lock and got an identifier that others use, which is recorded."""
+        return self.shares_identifier and self.unique and self.identifier != self.releaser
+
     def mark_held(self, sent: float) -> None:
         """Start the term of a lock that a request sent at ``sent`` acquired."""
         self.since = sent

@@ -54,8 +54,7 @@ async def with_fallbacks(
     request without a reply is noted for the keys that it may have released, and for no others.
     """
     is_unrecorded = port.now() >= claim.recorded_until
-    is_own = claim.unique and claim.identifier != claim.releaser  # then Redis knows whose it is
-    if claim.shares_identifier and is_unrecorded and not is_own:
+    if claim.shares_identifier and is_unrecorded and not claim.got_shared_identifier:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
             "too long ago for the server's records, and its next holder may have the same "

@@ -226,7 +226,7 @@ def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
     if not claim.releaser:
         claim.releaser = new_identifier()
     if claim.shares_identifier:
-        if not claim.unique or claim.identifier == claim.releaser:  # not acquired by it, or not yet
+        if not claim.got_shared_identifier:
             return claim.releaser, 2
         is_strict = claim.may_be_unsettled or port.now() >= claim.recorded_until
         return claim.releaser, 4 if is_strict else 3

@@ -48,14 +48,7 @@ class BlockTask:
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_cancels",
-        "_earlier_cancels",
-        "_is_cancelled",
-        "_task",
-        "is_due",
-    )
+    __slots__ = ("__weakref__", "_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task

@@ -17,6 +17,7 @@ import redis_lock_decorators.lease
 import redis_lock_decorators.lock
 from redis_lock_decorators import redislock
 from redis_lock_decorators._shared.lease_base import claim_for
+from support.lease_loops import ready_loop
 from support.renewers import new_lease_loop, renewals
 
 KEY = b"sys:lock:a"
@@ -34,12 +35,7 @@ class Scene:
         self.lease_loop, self.port = new_lease_loop()
         self.done: list[str] = []
         port: Any = self.port
-        port.lease_loop = SimpleNamespace(
-            check=lambda claim: None,
-            is_current=lambda: True,
-            start_error="",
-            refuse_unrenewed=lambda claim: None,
-        )
+        port.lease_loop = ready_loop()
         port.loop = SimpleNamespace(is_closed=lambda: False)
         monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "is_running_here", lambda _: True)
         packages = redis_lock_decorators, redis_lock_decorators.asyncio

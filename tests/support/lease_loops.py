@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,16 @@ class LeaseLoop(BackgroundLoop):
             self.call(self.wanted.clear)
             self.call(self.stop_if_idle)
             until(lambda: worker.has_ended)
+
+
+def ready_loop() -> Any:
+    """A lease loop as acquisitions see it, that runs here and refuses no lease."""
+    return SimpleNamespace(
+        check=lambda claim: None,
+        is_current=lambda: True,
+        start_error="",
+        refuse_unrenewed=lambda claim: None,
+    )
 
 
 def kill_worker(lease_loop: LeaseLoop) -> BackgroundWorker:

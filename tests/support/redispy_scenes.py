@@ -15,6 +15,7 @@ from redis_lock_decorators import lock
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
+from support.lease_loops import ready_loop
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 KEY = b"a"
@@ -67,9 +68,7 @@ class Scene:
         self.server = SimulatedServer(Clock(monotonic()))
         port = SimulatedPort(self.server)
         port.renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
-        port.lease_loop = SimpleNamespace(
-            check=lambda claim: None, start_error="", refuse_unrenewed=lambda claim: None
-        )
+        port.lease_loop = ready_loop()
         monkeypatch.setattr(api.kind, "_port", lambda self: port)
         self.patch = monkeypatch.setattr
         self.lock = self.make()

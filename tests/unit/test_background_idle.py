@@ -39,6 +39,13 @@ def used(pool: Peers) -> PrivatePool:
     return private_pool
 
 
+async def begun(transport: ConnectionTransport) -> asyncio.Future[list[Any]]:
+    """A request with four seconds that has made its first step."""
+    request = asyncio.ensure_future(transport.send_batch(PING, soon(4)))
+    await asyncio.sleep(0)
+    return request
+
+
 @pytest.mark.parametrize("replies", [[], [MAX_CLIENTS], [b""]], ids=["error", "reply", "closed"])
 def test_idle_connection_is_used_and_given_back(replies: list[bytes]) -> None:
     @on_a_loop
@@ -68,8 +75,7 @@ async def test_idle_connection_is_used_while_a_new_one_is_being_opened() -> None
         private_pool = used(pool)
         pool.opened = opened  # type: ignore[method-assign]
         transport = ConnectionTransport(pool, private_pool)
-        request = asyncio.ensure_future(transport.send_batch(PING, soon(4)))
-        await asyncio.sleep(0)
+        request = await begun(transport)
         await time_passes(1.9)
         assert not request.done()
         await time_passes(0.2)
@@ -85,8 +91,7 @@ async def test_idle_connection_is_used_if_a_new_one_brings_no_reply() -> None:
     with Peers(b"+1\r\n", b"+2\r\n") as pool:
         private_pool = used(pool)
         transport = ConnectionTransport(pool, private_pool)
-        request = asyncio.ensure_future(transport.send_batch(PING, soon(4)))
-        await asyncio.sleep(0)
+        request = await begun(transport)
         await time_passes(2.1)
 
         assert await request == [b"2"]

@@ -85,10 +85,12 @@ class BackgroundLoop:
         Raises:
             LockError: the system allows no more threads.
         """
-        worker = self.current_worker()
-        if worker is None or worker.has_started:  # another thread's attempt may have failed later
+        if not self.start_error:  # mostly
             return
-        if self.start_error and threading.main_thread().is_alive():
+        worker = self.current_worker()
+        # If a thread was started, the attempt of another one has failed later.
+        has_failed = worker is not None and not worker.has_started
+        if has_failed and threading.main_thread().is_alive():
             raise LockError(
                 f"lock {shown(claim.lock_name)} was not acquired, as no thread can be started to "
                 f"renew it ({self.start_error}): end other threads or raise their limit, or use "
