@@ -7,7 +7,7 @@ from functools import partial
 
 from redis_lock_decorators._flow import error_notes
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.identifiers import new_identifier
+from redis_lock_decorators._flow.identifiers import is_generated, new_identifier
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_methods import NATIVE
 from redis_lock_decorators._flow.release_requests import release_keys
@@ -54,7 +54,8 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
 async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
     """Delete the key if it is ours; False if it holds another identifier.
 
-    A release that is interrupted or cancelled is completed before that exception is raised.
+    A release that is interrupted or cancelled is completed before that exception is raised. With an
+    identifier of the caller's own no request is repeated for that: the next holder may have it too.
     """
     method = method or ("transaction" if port.transacts else "script")
 
@@ -67,7 +68,8 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
         with error_notes.adding_notes(port, claim, "released"):
             refusal = await persist(port, work, port.now() + OUTAGE, failed)
     except BaseException as error:
-        if not port.is_outcome(error):
+        may_repeat = is_generated(claim.identifier) or not port.was_sent(error)
+        if may_repeat and not port.is_outcome(error):
             await undo(port, claim, error)
         raise
     if refusal is not None and refusal.why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from os import urandom
 
 #: The suffix of identifiers whose holders grant the lock to its queue when they release it.
@@ -10,6 +11,7 @@ GRANTS = "~"
 REST = ":rest"
 #: The suffix of a placeholder with an identifier of ours.
 RESTING = GRANTS + REST
+GENERATED = re.compile(f"[0-9a-f]{{32}}{GRANTS}")
 
 
 def is_resting(holder: str) -> bool:
@@ -25,3 +27,8 @@ def released_by(holder: str) -> str:
 def new_identifier() -> str:
     """128 random bits as text."""
     return urandom(16).hex() + GRANTS
+
+
+def is_generated(identifier: str) -> bool:
+    """Whether it looks like one of ``new_identifier``, which no two acquisitions have."""
+    return GENERATED.fullmatch(identifier) is not None

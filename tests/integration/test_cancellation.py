@@ -13,6 +13,7 @@ from support.suspensions import cancel_everywhere
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
+from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease, release_lock
 
 FRONTS = [AsyncioFront()]
@@ -59,11 +60,40 @@ async def test_cancelled_release_lock_leaves_no_key(front, proxy, direct, name, 
     client = front.client(proxy)
 
     async def work():
-        direct.set(f"sys:lock:{name}", "mine", px=60_000)
-        await release_lock(client, name, "mine", method=method)
+        identifier = new_identifier()
+        direct.set(f"sys:lock:{name}", identifier, px=60_000)
+        await release_lock(client, name, identifier, method=method)
 
     async def check(cancelled):
         assert not direct.exists(f"sys:lock:{name}")
+
+    assert await cancel_everywhere(work, check) >= 1
+
+
+@pytest.mark.parametrize("method", ["transaction", "script"])
+async def test_cancelled_release_lock_does_not_release_the_next_holders(
+    front, proxy, direct, name, method
+):
+    proxy.delay = 0.002
+    client = front.client(proxy)
+    key = f"sys:lock:{name}"
+
+    async def next_holder():
+        while direct.exists(key):
+            await asyncio.sleep(0)
+        direct.set(key, "ours", px=60_000)
+
+    async def work():
+        direct.set(key, "ours", px=60_000)
+        other = asyncio.ensure_future(next_holder())
+        try:
+            await release_lock(client, name, "ours", method=method)
+        finally:
+            work.has_next = other.done()
+            other.cancel()
+
+    async def check(cancelled):
+        assert direct.exists(key) or not work.has_next
 
     assert await cancel_everywhere(work, check) >= 1
 

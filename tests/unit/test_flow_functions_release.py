@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from support.faults import (
+    Request,
     interrupted,
     mismatched,
     reply_lost,
@@ -16,16 +17,17 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.functions import extend_lock, release_lock
+from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError
 
 
-def held(port: SimulatedPort, seconds: float = 60) -> Claim:
+def held(port: SimulatedPort, seconds: float = 60, identifier: str = "mine") -> Claim:
     """A claim that holds the lock with an identifier of the caller."""
-    port.server.put(KEY, "mine", seconds)
-    return new_claim("a", identifier="mine")
+    port.server.put(KEY, identifier, seconds)
+    return new_claim("a", identifier=identifier)
 
 
 # Release
@@ -77,13 +79,34 @@ def test_min_hold_placeholder_is_not_released_by_the_old_identifier(method: Rele
 @pytest.mark.parametrize("reply_left", [False, True])
 def test_interrupted_release_is_completed(method: ReleaseMethod, reply_left: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
-    claim = held(port)
+    claim = held(port, identifier=new_identifier())
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=reply_left)]
 
     with pytest.raises(KeyboardInterrupt):
         run(release_lock(port, claim, method))
 
     assert port.server.value(KEY) is None
+
+
+@every_method
+def test_interrupted_release_by_a_common_identifier_is_not_repeated(method: ReleaseMethod) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
+    claim = held(port)
+
+    def interrupted_once_it_is_done(request: Request) -> Any:
+        reply = request.execute()
+        if port.server.value(KEY) is None:
+            port.faults.clear()
+            port.server.put(KEY, "mine", 60)  # by the next holder
+            raise KeyboardInterrupt
+        return reply
+
+    port.faults = [interrupted_once_it_is_done] * 5
+
+    with pytest.raises(KeyboardInterrupt):
+        run(release_lock(port, claim, method))
+
+    assert port.server.value(KEY) == "mine"
 
 
 @every_method
