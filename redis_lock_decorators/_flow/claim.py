@@ -56,6 +56,8 @@ class Claim(Term):
             keys were handed off: then the claim can release nothing.
         shares_identifier: another claim may hold the lock by this identifier afterwards, so a
             second copy of a request to release it must change nothing.
+        is_unrecorded: it got such an identifier while its slot was moving, and that could not be
+            recorded.
         may_be_unsettled: another claim may hold the lock by this identifier, unless Redis has
             recorded that this one got it.
         recorded_until: until then the server knows what became of a release without a reply.
@@ -105,12 +107,12 @@ class Claim(Term):
     __slots__ = (
         "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
         "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
-        "held_until", "identifier", "in_transition", "is_inside", "keys", "late_ends", "late_reply",
-        "lease_ref", "lock_names", "lost_holder", "lost_reason", "may_be_unsettled",
-        "maybe_released", "observer", "owner", "owner_info", "process", "queue_entry",
-        "queue_record", "queue_wait", "recorded_until", "release_flow", "release_sent",
-        "released_keys", "releaser", "renews", "replicas", "sends_text", "shares_identifier",
-        "state", "unconfirmed", "unique",
+        "held_until", "identifier", "in_transition", "is_inside", "is_unrecorded", "keys",
+        "late_ends", "late_reply", "lease_ref", "lock_names", "lost_holder", "lost_reason",
+        "may_be_unsettled", "maybe_released", "observer", "owner", "owner_info", "process",
+        "queue_entry", "queue_record", "queue_wait", "recorded_until", "release_flow",
+        "release_sent", "released_keys", "releaser", "renews", "replicas", "sends_text",
+        "shares_identifier", "state", "unconfirmed", "unique",
     )
     # fmt: on
 
@@ -155,7 +157,7 @@ class Claim(Term):
         self.unrenewed = None
         self.known_ends: dict[str, LeaseEnds] = {}
 
-        self.shares_identifier = self.may_be_unsettled = False
+        self.shares_identifier = self.is_unrecorded = self.may_be_unsettled = False
         self.recorded_until = math.inf
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None
@@ -198,7 +200,8 @@ class Claim(Term):
     @property
     def got_shared_identifier(self) -> bool:
         """Whether it acquired the lock and got an identifier that others use, which is recorded."""
-        return self.shares_identifier and self.unique and self.identifier != self.releaser
+        is_acquired = self.shares_identifier and self.unique and self.identifier != self.releaser
+        return is_acquired and not self.is_unrecorded
 
     def mark_held(self, sent: float) -> None:
         """Start the term of a lock that a request sent at ``sent`` acquired."""

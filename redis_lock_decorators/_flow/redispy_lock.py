@@ -16,11 +16,15 @@ from redis_lock_decorators._flow.requests import Refusal, ask, is_torn
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.undo import undo
-from redis_lock_decorators._rules.keys import with_notes, with_queue
+from redis_lock_decorators._rules.keys import companion, with_notes, with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 
 #: The lease, in seconds, of a lock without expiry until its holder knows that it holds it.
 PROVISIONAL = 10.0
+#: Milliseconds for which it is recorded who got a token, if the lock may be held for any time.
+LONGEST_RECORD = 86_400_000
+#: The same after the end of any other lock, for a release that comes late.
+RECORDED_LATER = 3_600_000
 
 
 class AcquireRequest(NamedTuple):
@@ -32,6 +36,7 @@ class AcquireRequest(NamedTuple):
         sleep: seconds between two tries, on average.
         token: the final identifier of the lock; None for the claim's own.
         endless: the lock has no expiry once it is held.
+        renews: the lock is renewed, so that it may be held for longer than its lease.
     """
 
     claim: Claim
@@ -39,6 +44,13 @@ class AcquireRequest(NamedTuple):
     sleep: float
     token: str | None
     endless: bool
+    renews: bool = False
+
+    @property
+    def record_ms(self) -> int:
+        """For how long Redis records who got the token, in milliseconds: it may be held then."""
+        lasts = self.endless or self.renews
+        return LONGEST_RECORD if lasts else self.claim.expire_ms + RECORDED_LATER
 
 
 async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
@@ -118,17 +130,18 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     claim = request.claim
     name = request.token or claim.identifier
     final = [name]
+    record = (request.record_ms,) if claim.shares_identifier else ()
     latest = claim.clock.latest(port.now(), claim.duration) if claim.clock is not None else 0
 
     async def attempt(until: float) -> Refusal | None:
         nonlocal latest
         details = (name, int(request.endless))
-        refusal = await _send_settle(port, claim, *details, latest, until=until)
+        refusal = await _send_settle(port, claim, *details, latest, *record, until=until)
         if refusal is None or refusal.free_in is None:
             return refusal
         # It is ours, but its end in Redis is later than could be known. Only this claim learns it.
         latest = round(1000 * refusal.free_in)
-        return await _send_settle(port, claim, *details, latest, until=until)
+        return await _send_settle(port, claim, *details, latest, *record, until=until)
 
     try:
         refusal = await persist(port, attempt, claim.deadline)
@@ -155,7 +168,24 @@ async def _send_settle(
         except Exception as error:
             if not is_torn(port, error):  # while its slot is moving it is not granted to a waiter
                 raise
-    return await ask(port, "settle", claim, claim.keys, *details, until=until)
+    refusal = await ask(port, "settle", claim, claim.keys, *details, until=until)
+    if refusal is None and claim.shares_identifier:
+        claim.is_unrecorded = not await _is_recorded(port, claim, details[-1], until)
+    return refusal
+
+
+async def _is_recorded(port: Port, claim: Claim, record_ms: int | str, until: float) -> bool:
+    """Record who got the identifier by requests of their own, as the keys are on two nodes."""
+    record = companion(claim.keys[0], b"released")
+    try:
+        await port.send("ZREMRANGEBYSCORE", record, -1, -1, until=until)
+        await port.send("ZADD", record, -1, f"by:{claim.identifier}", until=until)
+        await port.send("PEXPIRE", record, record_ms, until=until)
+    except Exception as error:
+        if not port.is_outcome(error):
+            raise
+        return False
+    return True
 
 
 async def _unsettle(

@@ -20,8 +20,6 @@ class Script(NamedTuple):
 KEPT = 60_000
 #: How long a release is recorded, in milliseconds: no request is repeated later.
 NOTED = 30_000
-#: How long it is recorded at most which acquisition gave a lock a shared identifier.
-HELD = 86_400_000
 #: The most releases of a lock that are recorded.
 MOST_NOTED = 1_000
 #: The files that are included before a verb's script: "grant_next" if it may grant a lock,
@@ -43,8 +41,6 @@ def script(verb: str) -> Script:
     folder = files(__package__)  # not a path: the program may be one zip archive
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
     begin = limits if "grant_next" in parts else b""
-    if verb == "settle":
-        begin = b"local HELD = %d\n" % HELD
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, digest(text))
 

@@ -3,12 +3,12 @@
 -- finds a later end than the lock had when it was acquired. If a late copy restored its place in the queue, the end may be
 -- earlier: then the record of its release shows that this is a late copy, too. It changes nothing then.
 -- If others may use the final identifier too, the record of releases also says which acquisition got it last, as a member "by:"
--- with the score -1.
+-- with the score -1, for as long as the lock may be held.
 -- If the lock was granted in a queue, this also clears the note of the grant, which names the first identifier.
 -- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state; if others may use the final
 --       identifier, also its record of releases
 -- ARGV  identifier, serial number of the request, final identifier, 1 to remove the expiry (else 0), the latest end that
---       the lock has (Unix milliseconds)
+--       the lock has (Unix milliseconds); the time to live of the record, in milliseconds
 -- reply "identifier:serial" when done; {"identifier:serial", identifier, its end} if it ends later;
 --       else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
@@ -39,7 +39,7 @@ end
 if KEYS[4] then
   redis.pcall('ZREMRANGEBYSCORE', KEYS[4], -1, -1)
   redis.pcall('ZADD', KEYS[4], -1, own)
-  redis.pcall('PEXPIRE', KEYS[4], HELD)
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[6])
 end
 if ARGV[4] == '1' or found == -1 then
   redis.call('SET', KEYS[1], ARGV[3])

@@ -246,6 +246,7 @@ class RedisPyLockBase(Generic[C]):
             sleep=args.checked_sleep(self.sleep if sleep is None else sleep) if blocks else 1.0,
             token=None if token is None else args.checked_token(token),
             endless=endless,
+            renews=self.auto_renew,
         )
 
     def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:

@@ -11,10 +11,12 @@ from support.fronts import do
 from support.leftovers import TIDY_FRONTS
 from support.limited import PLACES, Place, started
 from support.permitted_uses import (
+    DROP_INS,
     EVERY,
     PREFIX,
     QUEUE,
     TRANSACTION,
+    drop_in,
     hold,
     skip_unsupported,
     uses_of,
@@ -63,6 +65,19 @@ async def test_waiters_poll_without_permission_to_hand_off(place, front, name, m
                 await front.sleep(0.1)
 
         assert await front.elsewhere(one, one) == [None] * 2
+
+    assert place.left(f"{PREFIX}{name}") == 0
+
+
+@pytest.mark.parametrize("missing", ["+zscore", "+zadd", "+zrange", "+zremrangebyscore"])
+async def test_lock_with_a_token_is_released_without_permission_to_record_it(
+    place, front, name, missing
+):
+    rules = permissions.rules(PREFIX, uses_of(place, DROP_INS))
+    with place.user(*[rule for rule in rules if rule != missing]):
+        lock = drop_in(front)(place.client(front), f"{PREFIX}{name}", timeout=60)
+        assert await do(lock.acquire(token=name))
+        await do(lock.release())
 
     assert place.left(f"{PREFIX}{name}") == 0
 

@@ -74,10 +74,15 @@ async def release_other_data(front: Any, client: Any, name: str) -> None:
         await do(front.package.release_lock(client, name, "identifier", method="transaction"))
 
 
+def drop_in(front: Any) -> Any:
+    """The class that replaces redis-py's ``Lock``."""
+    home = "asyncio.lock" if front.name == "asyncio" else "lock"
+    return importlib.import_module(f"redis_lock_decorators.{home}").Lock
+
+
 async def redispy_lock(front: Any, client: Any, name: str) -> None:
     """Use the drop-in for redis-py's ``Lock``."""
-    home = "asyncio.lock" if front.name == "asyncio" else "lock"
-    kind = importlib.import_module(f"redis_lock_decorators.{home}").Lock
+    kind = drop_in(front)
     for timeout in (3, None):
         lock = kind(client, f"{PREFIX}{name}", timeout=timeout)
         assert await do(lock.acquire())

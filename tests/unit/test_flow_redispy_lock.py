@@ -143,6 +143,76 @@ def test_lock_that_got_its_token_is_released_if_the_acquisition_is_interrupted(
     assert port.server.value(KEY) is None
 
 
+def asked_with_token(expire: float | None = 6.0, renews: bool = False) -> AcquireRequest:
+    claim = claim_on(KEY, expire or PROVISIONAL)
+    claim.shares_identifier = True
+    return AcquireRequest(claim, 0.0, 0.1, "T", expire is None, renews)
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_lock_acquired_while_its_slot_moves_is_released_later(is_released: bool) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
+    before, later = asked_with_token(), asked_with_token()
+    assert run(acquire(port, before))
+    port.server.is_torn = True
+    if is_released:
+        run(release(port, before.claim))
+    else:
+        port.clock.advance(7)
+    assert run(acquire(port, later))
+    port.server.is_torn = False
+
+    run(release(port, later.claim))
+
+    assert port.server.value(KEY) is None
+
+
+def test_late_release_leaves_a_lock_acquired_while_its_slot_moved() -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
+    before, later = asked_with_token(), asked_with_token()
+    assert run(acquire(port, before))
+    port.clock.advance(7)
+    port.server.is_torn = True
+    assert run(acquire(port, later))
+    port.server.is_torn = False
+
+    with pytest.raises(LockLostError):
+        run(release(port, before.claim))
+
+    assert port.server.value(KEY) == "T"
+
+
+@pytest.mark.parametrize("command", ["ZREMRANGEBYSCORE", "ZADD", "PEXPIRE"])
+def test_lock_whose_acquisition_could_not_be_recorded_is_released(command: str) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
+    before, later = asked_with_token(), asked_with_token()
+    assert run(acquire(port, before))
+    port.clock.advance(7)
+    port.server.is_torn = True
+    port.usual = lambda request: (
+        refused(request) if port.verbs[-1] == command else delivered(request)
+    )
+    assert run(acquire(port, later))
+    port.server.is_torn = False
+
+    run(release(port, later.claim))
+
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("expire", "renews", "lasts"), [(6.0, False, 3606), (6.0, True, 86400), (None, False, 86400)]
+)
+def test_record_of_a_token_lasts_as_long_as_its_lock_may_be_held(
+    expire: float | None, renews: bool, lasts: float
+) -> None:
+    port = SimulatedPort()
+
+    run(acquire(port, asked_with_token(expire, renews)))
+
+    assert port.server.left(with_notes((KEY,))[3]) == pytest.approx(lasts, abs=1)
+
+
 def test_lock_with_a_later_unknown_end_is_settled_with_its_real_end() -> None:
     def server_clock_set_forward(request: Request) -> Any:
         port.server.stepped += 3600.0

@@ -25,10 +25,12 @@ class Commands:
     def set(self, key: bytes, value: str, milliseconds: int) -> None:
         self._server.put(key, value, seconds_of(milliseconds))
 
-    def pexpire(self, key: bytes, milliseconds: int) -> None:
-        if self.exists(key):
-            end = self._server._now() + seconds_of(milliseconds)
-            self._server._stored[key] = (self._server._any(key), end)
+    def pexpire(self, key: bytes, milliseconds: int) -> int:
+        if not self.exists(key):
+            return 0
+        end = self._server._now() + seconds_of(milliseconds)
+        self._server._stored[key] = (self._server._any(key), end)
+        return 1
 
     def exists(self, key: bytes) -> bool:
         return self._server._any(key) is not None

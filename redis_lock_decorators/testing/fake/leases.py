@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from redis_lock_decorators._lua import HELD
 from redis_lock_decorators.testing.fake.clock import EPOCH
 from redis_lock_decorators.testing.fake.commands import Commands, seconds_of
 
@@ -92,7 +91,14 @@ class LeaseScripts:
         return [mark, *lost] if lost else mark
 
     def settle(
-        self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
+        self,
+        mark: bytes,
+        keys: Any,
+        identifier: str,
+        last: str,
+        endless: int,
+        latest: int,
+        record_ms: int = 0,
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
         own = f"by:{identifier}"
@@ -108,7 +114,7 @@ class LeaseScripts:
         if others and (self._server._hget(others[1], "granted") or "").split("|")[1:2] == [holder]:
             self._server._hdel(others[1], "granted")
         if len(others) == 3:
-            self._note_settled(others[2], own)
+            self._note_settled(others[2], own, record_ms)
         if endless == 1 or self._server.end(key) == -1:
             self._server.put(key, last)
         elif last != holder:
@@ -143,10 +149,10 @@ class LeaseScripts:
             return [mark, b"" if holder is None else holder]
         return mark
 
-    def _note_settled(self, released: bytes, own: str) -> None:
+    def _note_settled(self, released: bytes, own: str, record_ms: int) -> None:
         self._commands.ztrim(released, -1, sys.maxsize)
         self._commands.zadd(released, -1, own)
-        self._commands.pexpire(released, HELD)
+        self._commands.pexpire(released, record_ms)
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._server._pttl(key) != -1 and self._server._pttl(key) < milliseconds:

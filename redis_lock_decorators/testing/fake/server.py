@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -75,7 +76,9 @@ class SimulatedServer:
             "DEL": self._del,
             "EXISTS": lambda key: int(self._any(key) is not None),
             "HDEL": self._hdel,
-            "PEXPIRE": self._pexpire,
+            "PEXPIRE": self._commands.pexpire,
+            "ZADD": self._commands.zadd,
+            "ZREMRANGEBYSCORE": lambda key, _, most: self._commands.ztrim(key, most, sys.maxsize),
             "ZSCORE": self._zscore,
             "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
             "PUBSUB": lambda _, channel: [channel, self.numsub(channel.decode())],
@@ -197,10 +200,6 @@ class SimulatedServer:
             return None
         self.put(key, value, seconds_of(milliseconds))
         return b"OK"
-
-    def _pexpire(self, key: bytes, milliseconds: int) -> int:
-        assert self._any(key) is None, "PEXPIRE is only sent as a write that changes nothing"
-        return 0
 
     def _del(self, key: bytes) -> int:
         value = self.value(key)
