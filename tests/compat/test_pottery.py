@@ -179,6 +179,22 @@ def test_block_that_has_expired_does_not_release_the_lock_of_another_task(server
     asyncio.run(test())
 
 
+def test_block_that_is_left_elsewhere_releases_only_what_it_acquired(conn: Any) -> None:
+    shared = replacement.Redlock(key="report", masters={conn}, auto_release_time=0.5)
+    first, second, third = (ThreadPoolExecutor(1) for _ in range(3))
+    first.submit(shared.__enter__).result(10)
+    time.sleep(0.7)
+    shared.auto_release_time = 20
+    second.submit(shared.__enter__).result(10)
+
+    with pytest.raises(replacement.ReleaseUnlockedLock):
+        third.submit(shared.__exit__, None, None, None).result(10)  # that of the first one
+    assert conn.exists("redlock:report")
+
+    third.submit(shared.__exit__, None, None, None).result(10)
+    assert not conn.exists("redlock:report")
+
+
 def test_block_of_a_busy_lock_raises(library: Any, redlock: Any) -> None:
     with redlock():
         for options in (

@@ -352,6 +352,44 @@ def test_child_that_leaves_the_block_of_its_parent_does_not_release_the_lock(con
     os._exit(0)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked")
+@pytest.mark.parametrize("given", [None, "host 7"])
+def test_forked_child_does_not_release_what_its_parent_acquired(
+    conn: Any, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    lock = python_redis_lock.Lock(conn, "report", expire=20, id=given)
+    lock.acquire()
+    monkeypatch.setattr(lock, "_process", -1)  # as after a fork
+
+    if given is None:
+        for use in (lock.release, lambda: lock.extend(30)):
+            with pytest.raises(python_redis_lock.NotAcquired, match="forked from"):
+                use()
+    else:
+        lock.release()
+
+    assert bool(conn.exists("lock:report")) is (given is None)
+
+
+def test_block_that_is_left_elsewhere_releases_only_what_it_acquired(conn: Any) -> None:
+    shared = python_redis_lock.Lock(conn, "report", expire=0.5)
+    first, second, third = (ThreadPoolExecutor(1) for _ in range(3))
+    first.submit(shared.__enter__).result(10)
+    time.sleep(0.7)
+    shared._lock.timeout = 20
+    second.submit(shared.__enter__).result(10)
+
+    with pytest.raises(python_redis_lock.NotAcquired, match="another block"):
+        third.submit(shared.__exit__, None, None, None).result(10)  # that of the first one
+    assert conn.exists("lock:report")
+
+    third.submit(shared.__exit__, None, None, None).result(10)
+    assert not conn.exists("lock:report")
+    first.submit(shared.acquire).result(10)
+    second.submit(shared.release).result(10)
+    assert not conn.exists("lock:report")
+
+
 def test_missing_client_is_refused(library: Any) -> None:
     with pytest.raises(ValueError):
         library.Lock(None, "report")

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from redis_lock_decorators import ConfigurationError, LockNameError
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.keys import LONGEST_NAME, is_unchanged
+from redis_lock_decorators.compat.open_blocks import OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -74,7 +75,7 @@ class RedlockBase(Generic[L]):
         # Threads may share this object: a release forgets its own lease, not that of the next.
         self._held: list[L] = []
         # So may their blocks: each releases its own lease.
-        self._blocks: dict[object, L | None] = {}
+        self._blocks: OpenBlocks[L] = OpenBlocks()
         self._extensions = 0
         # Only to check the arguments:
         longest_wait(context_manager_blocking, context_manager_timeout)
@@ -103,8 +104,7 @@ class RedlockBase(Generic[L]):
     def _start(self, lease: L | None) -> bool:
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
-            if self._owner() in self._blocks:
-                self._blocks[self._owner()] = lease
+            self._blocks.replace(self._owner(), lease)
         return lease is not None
 
     def _lease_to_extend(self) -> L:
@@ -120,30 +120,26 @@ class RedlockBase(Generic[L]):
 
         None if it was released.
         """
-        owner = self._owner()
-        return self._blocks[owner] if owner in self._blocks else next(iter(self._held), None)
+        return self._lease_of(self._blocks.innermost(self._owner()))
+
+    def _lease_of(self, block: OpenBlock[L] | None) -> L | None:
+        return next(iter(self._held), None) if block is None else block.hold
 
     def _enter_block(self) -> None:
         """Keep the lease that this thread or task has just acquired for its block."""
-        self._blocks[self._owner()] = self._held_lease()
+        self._blocks.enter(self._owner(), next(iter(self._held), None))
 
     def _leave_block(self) -> L | None:
         """Return the lease to release at the end of a block; None if it was released before.
 
         That is not the lease of another one which acquired the lock when this one had expired.
         """
-        lease, owner = self._held_lease(), self._owner()
-        if lease is not None and owner not in self._blocks:  # another thread or task entered it
-            owner = next((one for one, own in list(self._blocks.items()) if own is lease), owner)
-        self._blocks.pop(owner, None)
-        return lease
+        return self._lease_of(self._blocks.leave(self._owner()))
 
     def _forget(self, lease: L) -> None:
         with suppress(ValueError):
             self._held.remove(lease)
-        for owner, own in list(self._blocks.items()):
-            if own is lease:
-                self._blocks[owner] = None
+        self._blocks.forget(lease)
 
     def _failed(
         self, error: Exception, raises: bool | None, otherwise: type[PrimitiveError] | None = None

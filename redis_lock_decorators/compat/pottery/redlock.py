@@ -23,8 +23,8 @@ class Redlock(RedlockBase[Lease]):
     def _lock(self) -> RedisLock:
         return RedisLock(self._name, **self._options())
 
-    def _owner(self) -> int:
-        return threading.get_ident()
+    def _owner(self) -> object:
+        return threading.current_thread()
 
     def acquire(
         self,

@@ -16,6 +16,7 @@ from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
+from redis_lock_decorators.compat.open_blocks import OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -67,8 +68,7 @@ class Lock:
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
-        #: the processes and what holds the lock in blocks, by their threads
-        self._blocks: dict[int, tuple[int, TokenHold | None]] = {}
+        self._blocks: OpenBlocks[TokenHold] = OpenBlocks()
 
     @property
     def id(self) -> str:
@@ -95,8 +95,8 @@ class Lock:
         if self._generates_id and self._process != fork.process_id:
             self._id, self._process = checked_id(None), fork.process_id
         is_acquired = self._acquire(blocking, timeout)
-        if is_acquired and threading.get_ident() in self._blocks:
-            self._note_block()
+        if is_acquired:
+            self._blocks.replace(threading.current_thread(), self._lock.local._slot().hold)
         return is_acquired
 
     def _acquire(self, blocking: bool, timeout: float | None) -> bool:
@@ -118,7 +118,7 @@ class Lock:
         if not (seconds := checked_expire(expire) or self._expire):
             raise TypeError("extend(expire=…) needs the seconds, as the lock has no expire")
         try:
-            self._holder(seconds).extend(seconds, replace_ttl=True)
+            self._holder(self._own_block(), seconds).extend(seconds, replace_ttl=True)
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
         except NoExpiryError as error:
@@ -126,8 +126,11 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock; after a connection error it can be called again."""
+        self._release(self._own_block())
+
+    def _release(self, block: OpenBlock[TokenHold] | None) -> None:
         try:
-            self._holder(self._expire).release()
+            self._holder(block, self._expire).release()
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
         notify(self._lock._port(), self._name, self._signal_expire)
@@ -139,42 +142,39 @@ class Lock:
     def __enter__(self) -> Lock:
         if not self.acquire(self.blocking):
             raise errors.NotAcquired(f"lock {self._name!r} is not free")
-        self._note_block()
+        self._blocks.enter(threading.current_thread(), self._lock.local._slot().hold)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        hold = None
+        block = None
         try:
-            hold = self._lock.local._slot().hold
-            self.release()
+            block = self._blocks.leave(threading.current_thread())
+            self._release(block)
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
-                self._lock._abandon(hold)  # as by KeyboardInterrupt
+                self._lock._abandon(self._lock.local._slot().hold if block is None else block.hold)
                 raise
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
-        finally:
-            self._blocks.pop(threading.get_ident(), None)
 
-    def _note_block(self) -> None:
-        self._blocks[threading.get_ident()] = fork.process_id, self._lock.local._slot().hold
+    def _own_block(self) -> OpenBlock[TokenHold] | None:
+        return self._blocks.innermost(threading.current_thread())
 
-    def _check_block(self) -> None:
-        """Refuse what concerns a lock that this thread's block does not hold, though by this id."""
-        hold = self._lock.local._slot().hold
-        process, own = self._blocks.get(threading.get_ident(), (fork.process_id, hold))
-        if process != fork.process_id:
+    def _check(self, block: OpenBlock[TokenHold] | None) -> None:
+        """Refuse what concerns a lock that this block, or this process, does not hold by the id."""
+        is_copy = self._generates_id and self._process != fork.process_id
+        if is_copy or (block is not None and block.process != fork.process_id):
             why = "belongs to the process that this one was forked from"
-        elif own is not hold:
+        elif block is not None and block.hold is not self._lock.local._slot().hold:
             why = "was released, or it expired and was acquired by another block of this object"
         else:
             return
         raise errors.NotAcquired(f"lock {self._name!r} {why}")
 
-    def _holder(self, timeout: float | None) -> RedisPyLock:
+    def _holder(self, block: OpenBlock[TokenHold] | None, timeout: float | None) -> RedisPyLock:
         """Return the lock that holds this id: this object's, else another's with the same id."""
-        self._check_block()
+        self._check(block)
         if self._lock.local.token is not None and (self._expire or not timeout):
             return self._lock
         lock = self._lock_with(timeout)
