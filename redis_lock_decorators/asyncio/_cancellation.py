@@ -46,14 +46,24 @@ class BlockTask:
         _cancels: ``task.cancelling()`` on entering the block.
         _earlier_cancels: the same just before that call, unless another cancellation was under way
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
+        _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call.
     """
 
-    __slots__ = ("__weakref__", "_cancels", "_earlier_cancels", "_is_cancelled", "_task", "is_due")
+    __slots__ = (
+        "__weakref__",
+        "_cancels",
+        "_earlier_cancels",
+        "_groups",
+        "_is_cancelled",
+        "_task",
+        "is_due",
+    )
 
     def __init__(self, task: TaskRef) -> None:
         self._task = task
         self.is_due = self._is_cancelled = False
         self._cancels = 0
+        self._groups: list[Any] = []
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
         self._earlier_cancels = self._cancels
@@ -99,7 +109,9 @@ class BlockTask:
             RepeatedCancellation(LOST, lambda: self._is_cancelled).follow([task])
         if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
             self._earlier_cancels = task.cancelling()
-        for reached in awaited_by([task]).tasks:
+        awaited = awaited_by([task])
+        self._groups = [group for group in awaited.groups if group._parent_task is task]
+        for reached in awaited.tasks:
             _cancelled_blocks.setdefault(reached, WeakSet()).add(self)
         self._is_cancelled = task.cancel(LOST) is not False
 
@@ -119,7 +131,7 @@ class BlockTask:
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()
-            ours = cancels <= self._cancels or (
+            ours = cancels <= self._cancels + sum(map(_is_counted, self._groups)) or (
                 cancels <= self._earlier_cancels and not _handles_other(error)
             )
         else:
@@ -142,6 +154,13 @@ if sys.version_info >= (3, 11):
                 return True
             waited = getattr(waited, "_fut_waiter", None)
         return False
+
+    def _is_counted(group: Any) -> bool:
+        """Whether a group has cancelled its task, which waited for its end, as a task failed.
+
+        Before Python 3.13 ``task.cancelling()`` counts that for good.
+        """
+        return SWALLOWS and bool(group._parent_cancel_requested)
 
     def _handles_other(error: object) -> bool:
         """Whether an error came while the block was handling another cancellation.

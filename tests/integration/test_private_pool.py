@@ -45,6 +45,28 @@ def test_client_timeout_ends_the_wait_for_a_reply(server, name, timeouts_by, dec
     assert private_pool.exchange(client.connection_pool, ("EXISTS", name), until) == 0
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_new_connection_that_fails_leaves_the_idle_ones(server, name, is_new):
+    pool = server.client(socket_timeout=0.1).connection_pool
+    private_pool, until = PrivatePool(), time.monotonic() + 60
+    sockets = [private_pool.take(pool, until) for _ in range(2)]
+    if not is_new:
+        private_pool.keep(sockets.pop())
+
+    with pytest.raises(redis.exceptions.TimeoutError):
+        private_pool.exchange(
+            pool, ("BLPOP", f"{name}:nothing", 0), until, keep(private_pool, sockets)
+        )
+
+    assert private_pool.has_idle is is_new
+    private_pool.drop()
+
+
+def keep(private_pool, sockets):
+    """A function that gives connections back, before a request is sent over another one."""
+    return lambda: [private_pool.keep(socket) for socket in sockets]
+
+
 def test_timeout_is_enforced_by_the_kernel_or_by_python(server, timeouts_by):
     pool = server.client(socket_timeout=2.5).connection_pool
     opened = connected(pool, time.monotonic() + 60)

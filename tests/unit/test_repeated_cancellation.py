@@ -7,6 +7,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -494,3 +495,43 @@ def test_tasks_that_wait_for_each_other_do_not_stop_the_event_loop() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(main())
     loop.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no TaskGroup")
+@pytest.mark.parametrize("after", range(6))
+def test_cancellation_beside_that_of_a_group_is_taken_back(after: int) -> None:
+    """A task of the group fails some iterations of the event loop after, or before, the loss."""
+
+    async def fail() -> None:
+        await may_fail
+        for _ in range(after):
+            await asyncio.sleep(0)
+        raise KeyError("raised by a task of the group")
+
+    async def body() -> None:
+        with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        await asyncio.sleep(60)
+
+    async def hold() -> bool:
+        try:
+            await body()
+        except asyncio.CancelledError as error:
+            return block.uncancel(error)
+        return False
+
+    async def test() -> bool:
+        nonlocal may_fail, block
+        may_fail = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(hold())
+        block = BlockTask(weakref.ref(task))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        may_fail.set_result(None)
+        asyncio.get_running_loop().call_later(0, asyncio.get_running_loop().call_soon, block.cancel)
+        return await asyncio.wait_for(task, 10)
+
+    may_fail: Any = None
+    block: Any = None
+    assert asyncio.run(test())

@@ -69,14 +69,14 @@ class PrivatePool(IdleFollower):
     def _send_batch(
         self, pool: Any, data: bytes, count: int, until: float, sending: Sending | None
     ) -> list[Any]:
-        socket = self._usable(pool)  # like ``take``, in the same call
-        if socket is None:
-            socket = self._opened(pool, until)
+        idle = self._usable(pool)  # like ``take``, in the same call
+        socket = self._opened(pool, until) if idle is None else idle
         try:
             replies = socket.exchange(data, count, until, sending)
         except BaseException:
             socket.close()
-            self.drop()
+            if idle is not None:  # else the others, which have worked before, may be in order
+                self.drop()
             raise
         for reply in replies:
             if isinstance(reply, Exception) and not client_errors.keeps_connection(reply):
