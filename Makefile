@@ -8,7 +8,8 @@ demo: $(VENV)/demo-ready  ## the problem and the cure on a real server, in some 
 	$(BIN)/redis-lock demo
 
 test: $(VENV)/tox-ready  ## what every change must pass, on this Python
-	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner -e lint,typing,packaging,docs
+	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner -e lint,checks,docs
+	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner --notest -e redis8,legacy,redis5
 	$(BIN)/tox run -e redis8,legacy
 	$(BIN)/tox run -e redis5 -- tests/unit tests/behaviour/test_lock.py tests/behaviour/test_lock_names.py \
 		tests/behaviour/test_decorator.py tests/behaviour/test_decorated_calls.py tests/behaviour/test_async_decorator.py \
@@ -27,7 +28,7 @@ docs: $(VENV)/docs-ready  ## the site: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 lint: $(VENV)/tox-ready
-	$(BIN)/tox run -e lint,typing
+	$(BIN)/tox run -e lint,checks
 
 clean:
 	rm -rf $(VENV) .tox build docs/_build *.egg-info

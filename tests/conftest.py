@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)  # before those that are marked as slow are removed
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     """Run files of long tests first, and skip what a double cannot do, if the tests run on one."""
-    mark_others(items)
+    mark_others(items, LONG)
     items.sort(key=lambda item: item.path.parent.name not in LONG)
     if config.getoption("--servers") == "fake":
         from support.fake_topology import why_unsupported

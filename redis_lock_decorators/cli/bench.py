@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from redis_lock_decorators._rules.keys import key_of, with_companions
 from redis_lock_decorators.cli import measuring
@@ -146,6 +145,8 @@ def _removed(connection: Any, name: str) -> Iterator[None]:
 @contextmanager
 def _progress(is_shown: bool) -> Iterator[Callable[[float], None]]:
     """A bar on the standard error, if that is a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn  # here: the other verbs start sooner
+
     screen = Console(stderr=True)
     total = UNCONTENDED_SECONDS + 3 * measuring.WINDOWS * measuring.WINDOW_SECONDS
     bars = Progress(

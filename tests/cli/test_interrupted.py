@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 #: The signal, the exit code, and whether the program can delete its keys.
 ENDS = [
-    (signal.SIGTERM, 143, True),
-    (signal.SIGHUP, 129, True),
+    pytest.param(signal.SIGTERM, 143, True, marks=pytest.mark.slow),
+    pytest.param(signal.SIGHUP, 129, True, marks=pytest.mark.slow),
     (signal.SIGINT, 130, True),
     (signal.SIGKILL, -9, False),
 ]

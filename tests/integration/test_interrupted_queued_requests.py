@@ -122,7 +122,13 @@ async def outcome_of(work: Awaitable[None]) -> type[BaseException] | None:
     return None
 
 
-@pytest.mark.parametrize("use", [block, several, fenced, queue, function, decorated, release])
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(block, queue, function, release),
+        *(pytest.param(use, marks=pytest.mark.slow) for use in (several, fenced, decorated)),
+    ],
+)
 def test_interrupted_request_beside_others_leaves_no_key_and_reports_no_loss(
     server: Any, direct: Any, name: str, use: Use
 ) -> None:

@@ -43,11 +43,11 @@ async def test_lock_is_held_longer_than_its_expire(front, server, rival, name):
     assert rival.entered() >= left
 
 
-async def test_ten_thousand_leases_are_renewed_with_few_requests(front, server, direct, name):
+async def test_thousands_of_leases_are_renewed_with_few_requests(front, server, direct, name):
     client, before = front.client(server), connections(direct)
     locks = [
         front.package.RedisLock(f"{name}:{number}", client=client, expire=3)
-        for number in range(10_000)
+        for number in range(3_000)
     ]
     leases = [await do(lock.acquire()) for lock in locks]
     started, requests, tasks = time.monotonic(), scripts_run(direct), [0]
@@ -57,11 +57,11 @@ async def test_ten_thousand_leases_are_renewed_with_few_requests(front, server, 
         if front is ASYNCIO:
             tasks.append(len(other_tasks()))
 
-    assert scripts_run(direct) - requests < 1_000
+    assert scripts_run(direct) - requests < 300
     awake = [name for name in own_threads() if not name.endswith("spare")]
     assert awake == (["redis_lock_decorators"] if front is BLOCKING else [])
     assert len(connections(direct) - before) <= (2 if front is BLOCKING else 1)
-    assert max(tasks) < 50  # twenty scripts renew all leases
+    assert max(tasks) < 50  # six scripts renew all leases
     assert not any(lease.lost for lease in leases)
     stored = direct.mget([lease.key for lease in leases])
     assert [value.decode() for value in stored] == [lease.identifier for lease in leases]

@@ -15,7 +15,7 @@ APART, TOGETHER = (0, 1), (0, 0)
 #: The shortest leases: fewer states, so that more waiters are possible.
 SHORT = Protocol(lease=1, grant=1)
 #: If there are too many states, only this many of the nearest are visited.
-MANY = 25_000
+MANY = 15_000
 EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
 
 

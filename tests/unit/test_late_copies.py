@@ -35,7 +35,7 @@ LATE = (0.0001, 0.02, 0.1, 0.34, 1.0, 1.5)
 #: Scenarios with more requests get one of these copies for each.
 FEW_REQUESTS = 50
 #: Pairs of requests that are copied in each scenario: neighbours and others; ALL_PAIRS=1: all.
-MOST, SOME = 60, 30
+MOST, SOME = 40, 20
 
 Scenario = Callable[[World], None]
 
