@@ -69,7 +69,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             if stop is None:  # the wait for a connection does not count
                 stop = max(until, min(end_of(until), port.now() + OUTAGE))
             if holder != claim.identifier:
-                if await _confirm_master(port, watched, key):
+                if await _confirm_master(port, claim, watched, key):
                     break
                 continue
             _, queue, records = with_queue((key,))
@@ -78,9 +78,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                 others.insert(0, ("DEL", companion(key, KIND)))
             command = _release_command(port, claim, key)
             noted = sending(port, claim, (key,))
-            done = await watched.execute(command, *others, sending=noted)
-            if not isinstance(done, (list, tuple, type(None))):
-                raise ReplyMismatch("the reply of EXEC is that of another command", claim.lock_name)
+            done = await _executed(claim, watched, command, *others, sending=noted)
     if holder != claim.identifier:
         return await _judge(port, claim, key, holder, until)
     if done is None:
@@ -94,12 +92,26 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     return None
 
 
+async def _executed(
+    claim: Claim, watched: Watched, *commands: tuple[Any, ...], sending: Sending | None = None
+) -> list[Any] | None:
+    """The replies to the commands of a transaction; None if the watched key has changed.
+
+    Raises:
+        ReplyMismatch: over a connection that others use, the reply to another command arrived.
+    """
+    done = await watched.execute(*commands, sending=sending)
+    if not isinstance(done, (list, tuple, type(None))):
+        raise ReplyMismatch("the reply of EXEC is that of another command", claim.lock_name)
+    return done
+
+
 def _is_other_data(port: Port, reply: Any) -> bool:
     """Whether a command was refused as its key, of the records, holds other data."""
     return isinstance(reply, Exception) and port.lacks(reply) == "string"
 
 
-async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
+async def _confirm_master(port: Port, claim: Claim, watched: Watched, key: bytes) -> bool:
     """Raise the READONLY of a replica; False if the watched key is no longer as it was found.
 
     A demoted master does not have the locks of the new one. The write that shows it changes
@@ -108,7 +120,7 @@ async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
     """
     _, _, records = with_queue((key,))
     try:
-        done = await watched.execute(("HDEL", records, NO_FIELD))
+        done = await _executed(claim, watched, ("HDEL", records, NO_FIELD))
         raise_failure(done or ())
         return done is not None
     except Exception as error:

@@ -37,15 +37,24 @@ class OpenBlocks(Generic[H]):
         self._open.append(OpenBlock(owner, hold))
 
     def innermost(self, owner: object) -> OpenBlock[H] | None:
-        """Return the last block that a thread or task has entered and not left; None for none."""
-        return next((block for block in reversed(self._open) if block.owner is owner), None)
+        """Return the last block that a thread or task has entered and not left; None for none.
+
+        Not one of the process that this one was forked from.
+        """
+        own = (block for block in reversed(self._open) if block.owner is owner)
+        return next((block for block in own if block.process == fork.process_id), None)
 
     def replace(self, owner: object, hold: H | None) -> None:
-        """Note what a thread or task has acquired; its block, if it is in one, holds that now."""
-        if (block := self.innermost(owner)) is not None:
+        """Note what a thread or task has acquired without a block, and so for the one it is in.
+
+        Only if that block has released what it held. One that has lost it may be left elsewhere,
+        and its thread may serve others by now.
+        """
+        block = self.innermost(owner)
+        if block is not None and block.hold is None:
             block.hold = hold
 
-    def forget(self, hold: H) -> None:
+    def forget(self, hold: H | None) -> None:
         """Note that a hold was released."""
         for block in list(self._open):
             if block.hold is hold:
@@ -54,11 +63,14 @@ class OpenBlocks(Generic[H]):
     def leave(self, owner: object) -> OpenBlock[H] | None:
         """Remove and return the block that a thread or task leaves; None if none is open.
 
-        If it has entered none, another one has, as for a generator or an exit stack that is closed
-        elsewhere. Then it is the oldest: as only one block can hold the lock, the others have lost
-        theirs, and the newest has not.
+        If it has entered several, as a thread of a pool does, or none, as one that closes the
+        generator or exit stack of another, it is the oldest one. Only one block can hold the lock:
+        that is the newest, and the others have lost it. So none releases it too soon.
         """
-        block = self.innermost(owner) or next(iter(list(self._open)), None)
+        every = list(self._open)
+        own = [block for block in every if block.owner is owner]
+        here = [block for block in own if block.process == fork.process_id]
+        block = next(iter(here or own or every), None)
         if block is not None:
             with suppress(ValueError):
                 self._open.remove(block)

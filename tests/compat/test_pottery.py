@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -192,6 +193,31 @@ def test_block_that_is_left_elsewhere_releases_only_what_it_acquired(conn: Any) 
     assert conn.exists("redlock:report")
 
     third.submit(shared.__exit__, None, None, None).result(10)
+    assert not conn.exists("redlock:report")
+
+
+def test_threads_of_a_pool_leave_the_blocks_of_several_requests(conn: Any) -> None:
+    """The first request has lost its lock; the second one has entered on the same thread."""
+    shared = replacement.Redlock(key="report", masters={conn}, auto_release_time=0.3)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(shared)
+    time.sleep(0.5)
+    shared.auto_release_time = 20
+    second.enter_context(shared)
+
+    with pytest.raises(replacement.ReleaseUnlockedLock):
+        first.close()
+    assert conn.exists("redlock:report")
+
+    second.close()
+    assert not conn.exists("redlock:report")
+
+
+def test_lock_released_in_its_block_can_be_acquired_again_there(conn: Any) -> None:
+    lock = replacement.Redlock(key="report", masters={conn})
+    with lock:
+        lock.release()
+        assert lock.acquire()
     assert not conn.exists("redlock:report")
 
 

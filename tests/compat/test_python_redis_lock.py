@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ import redis
 from support.fronts import LEGACY
 
 from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators.compat import python_redis_lock
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="the original needs a newer redis-py")
@@ -388,6 +390,37 @@ def test_block_that_is_left_elsewhere_releases_only_what_it_acquired(conn: Any) 
     first.submit(shared.acquire).result(10)
     second.submit(shared.release).result(10)
     assert not conn.exists("lock:report")
+
+
+def test_threads_of_a_pool_leave_the_blocks_of_several_requests(conn: Any) -> None:
+    """The first request has lost its lock; the second one has entered on the same thread."""
+    shared = python_redis_lock.Lock(conn, "report", expire=0.3)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(shared)
+    time.sleep(0.5)
+    shared._lock.timeout = 20
+    second.enter_context(shared)
+
+    with pytest.raises(python_redis_lock.NotAcquired, match="another block"):
+        first.close()
+    assert conn.exists("lock:report")
+
+    second.close()
+    assert not conn.exists("lock:report")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked")
+def test_child_of_a_block_acquires_and_releases_by_the_same_object(
+    conn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = python_redis_lock.Lock(conn, "report", expire=20)
+    with contextlib.suppress(python_redis_lock.NotAcquired), lock:
+        conn.delete("lock:report")  # as released by the parent
+        with monkeypatch.context() as child:
+            child.setattr(fork, "process_id", -1)
+            assert lock.acquire()
+            lock.release()
+            assert not conn.exists("lock:report")
 
 
 def test_missing_client_is_refused(library: Any) -> None:

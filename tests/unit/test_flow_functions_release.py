@@ -1,5 +1,6 @@
 """``release_lock`` and ``extend_lock``: only the lock of the given identifier."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.functions import extend_lock, release_lock
 from redis_lock_decorators._flow.identifiers import new_identifier
+from redis_lock_decorators._flow.requests import ReplyMismatch
 from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -107,6 +109,18 @@ def test_interrupted_release_by_a_common_identifier_is_not_repeated(method: Rele
         run(release_lock(port, claim, method))
 
     assert port.server.value(KEY) == "mine"
+
+
+@pytest.mark.parametrize("holder", ["mine", "another"])
+def test_reply_of_exec_to_another_command_is_not_believed(holder: str) -> None:
+    port = SimulatedPort(SimulatedServer(Clock()))
+    port.server.put(KEY, holder, 60)
+    port.faults = [None, mismatched(1)]
+
+    with contextlib.suppress(ReplyMismatch):
+        run(release_lock(port, new_claim("a", identifier="mine"), "transaction"))
+
+    assert port.server.value(KEY) == (None if holder == "mine" else "another")
 
 
 @every_method

@@ -104,8 +104,13 @@ class RedlockBase(Generic[L]):
     def _start(self, lease: L | None) -> bool:
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
-            self._blocks.replace(self._owner(), lease)
         return lease is not None
+
+    def _hold(self, is_acquired: bool) -> bool:
+        """Note what ``acquire`` has acquired for the block that this thread or task is in."""
+        if is_acquired:
+            self._blocks.replace(self._owner(), next(iter(self._held), None))
+        return is_acquired
 
     def _lease_to_extend(self) -> L:
         """Return the lease to extend."""

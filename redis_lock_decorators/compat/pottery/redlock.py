@@ -37,6 +37,10 @@ class Redlock(RedlockBase[Lease]):
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
+        is_acquired = self._acquire(blocking, timeout, raise_on_redis_errors)
+        return self._hold(is_acquired)
+
+    def _acquire(self, blocking: bool, timeout: float, raises: bool | None = None) -> bool:
         wait = left = longest_wait(blocking, timeout)
         began = monotonic()
         while True:
@@ -45,7 +49,7 @@ class Redlock(RedlockBase[Lease]):
             except LockError:
                 raise
             except RedisError as error:
-                self._failed(error, raise_on_redis_errors)
+                self._failed(error, raises)
             if wait is not None:
                 left = max(0, wait - (monotonic() - began))
                 if not left:
@@ -100,7 +104,7 @@ class Redlock(RedlockBase[Lease]):
 
     def __enter__(self) -> Redlock:
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
-        if not self.acquire(blocking=blocking, timeout=timeout):
+        if not self._acquire(blocking, timeout):
             raise QuorumNotAchieved(self.key, self.masters)
         self._enter_block()
         return self

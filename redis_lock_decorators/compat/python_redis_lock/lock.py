@@ -90,16 +90,16 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
-        checked_switch("blocking", blocking)
-        refuse_timeout(blocking, timeout, None if self._renews else self._expire)
-        if self._generates_id and self._process != fork.process_id:
-            self._id, self._process = checked_id(None), fork.process_id
         is_acquired = self._acquire(blocking, timeout)
         if is_acquired:
             self._blocks.replace(threading.current_thread(), self._lock.local._slot().hold)
         return is_acquired
 
-    def _acquire(self, blocking: bool, timeout: float | None) -> bool:
+    def _acquire(self, blocking: bool, timeout: float | None = None) -> bool:
+        checked_switch("blocking", blocking)
+        refuse_timeout(blocking, timeout, None if self._renews else self._expire)
+        if self._generates_id and self._process != fork.process_id:
+            self._id, self._process = checked_id(None), fork.process_id
         try:
             if self._lock.acquire(blocking=False, token=self._id):
                 return True
@@ -129,10 +129,12 @@ class Lock:
         self._release(self._own_block())
 
     def _release(self, block: OpenBlock[TokenHold] | None) -> None:
+        hold = self._lock.local._slot().hold
         try:
             self._holder(block, self._expire).release()
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
+        self._blocks.forget(hold)
         notify(self._lock._port(), self._name, self._signal_expire)
 
     def reset(self) -> None:
@@ -140,7 +142,7 @@ class Lock:
         reset(self._lock._port(), self._name, self._signal_expire)
 
     def __enter__(self) -> Lock:
-        if not self.acquire(self.blocking):
+        if not self._acquire(self.blocking):
             raise errors.NotAcquired(f"lock {self._name!r} is not free")
         self._blocks.enter(threading.current_thread(), self._lock.local._slot().hold)
         return self
@@ -161,12 +163,15 @@ class Lock:
     def _own_block(self) -> OpenBlock[TokenHold] | None:
         return self._blocks.innermost(threading.current_thread())
 
+    def _holds(self, block: OpenBlock[TokenHold]) -> bool:
+        return block.hold is not None and block.hold is self._lock.local._slot().hold
+
     def _check(self, block: OpenBlock[TokenHold] | None) -> None:
         """Refuse what concerns a lock that this block, or this process, does not hold by the id."""
         is_copy = self._generates_id and self._process != fork.process_id
         if is_copy or (block is not None and block.process != fork.process_id):
             why = "belongs to the process that this one was forked from"
-        elif block is not None and block.hold is not self._lock.local._slot().hold:
+        elif block is not None and not self._holds(block):
             why = "was released, or it expired and was acquired by another block of this object"
         else:
             return
