@@ -11,6 +11,8 @@ GRANTS = "~"
 REST = ":rest"
 #: The suffix of a placeholder with an identifier of ours.
 RESTING = GRANTS + REST
+#: What precedes the first identifier of the acquisition that got a shared one last, in its record.
+GOT_LAST = "by:"
 GENERATED = re.compile(f"[0-9a-f]{{32}}{GRANTS}")
 
 

@@ -92,8 +92,9 @@ class Port(Protocol):
     def lacks(self, error: Exception) -> str:
         """What the server's error reply reports as missing, or "".
 
-        One of "script", "command", "string" (in the key), "right", "memory", and "keys": some of
-        the keys are at another node, as their slot is being moved.
+        One of "script", "command", "string" (in the key), "right", "memory", "keys": some of the
+        keys are at another node, as their slot is being moved, and "moved key": one was emptied by
+        the script itself then.
         """
 
     async def sleep(self, seconds: float) -> None:

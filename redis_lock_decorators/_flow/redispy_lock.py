@@ -10,6 +10,7 @@ from redis_lock_decorators._flow.acquire import acquire as acquire_claim
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.identifiers import GOT_LAST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal, ask, is_torn
@@ -179,7 +180,7 @@ async def _is_recorded(port: Port, claim: Claim, record_ms: int | str, until: fl
     record = companion(claim.keys[0], b"released")
     try:
         await port.send("ZREMRANGEBYSCORE", record, -1, -1, until=until)
-        await port.send("ZADD", record, -1, f"by:{claim.identifier}", until=until)
+        await port.send("ZADD", record, -1, GOT_LAST + claim.identifier, until=until)
         await port.send("PEXPIRE", record, record_ms, until=until)
     except Exception as error:
         if not port.is_outcome(error):

@@ -53,7 +53,8 @@ async def with_fallbacks(
     While their slot is moving, no script may touch several keys: they are released one by one. A
     request without a reply is noted for the keys that it may have released, and for no others.
     """
-    is_unrecorded = port.now() >= claim.recorded_until
+    began = port.now()
+    is_unrecorded = began >= claim.recorded_until
     if claim.shares_identifier and is_unrecorded and not claim.got_shared_identifier:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
@@ -71,6 +72,10 @@ async def with_fallbacks(
         may_fall_back = not (is_unrecorded or _may_end_another(claim, part))
         if may_fall_back and is_torn(port, error):
             claim.release_sent = None
+            if port.lacks(error) == "moved key":
+                claim.note_maybe_released(part, began)
+            if await unanswered_releases.is_of_another(port, claim, part[0], until):
+                return Refusal(claim.identifier)
             left = claim.min_hold_left(port.now())
             unlock_key = partial(_unlock, milliseconds=left)
             one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)

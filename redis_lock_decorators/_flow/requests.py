@@ -211,7 +211,7 @@ def is_forbidden(port: Port, error: Exception) -> bool:
 
 def is_torn(port: Port, error: Exception) -> bool:
     """Whether the request failed because its keys are on two nodes: their slot is moving."""
-    return port.lacks(error) == "keys"
+    return port.lacks(error) in ("keys", "moved key")
 
 
 def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:

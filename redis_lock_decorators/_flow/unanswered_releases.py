@@ -8,7 +8,7 @@ from typing import Any
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.identifiers import REST
+from redis_lock_decorators._flow.identifiers import GOT_LAST, REST
 from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.requests import (
     Refusal,
@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.requests import (
     is_forbidden,
     may_have_run,
     refusal_of,
+    text,
     worst,
 )
 from redis_lock_decorators._rules.keys import with_notes
@@ -144,6 +145,21 @@ async def is_recorded(port: Port, claim: Claim, key: bytes, until: float) -> boo
             raise
         return False
     return score is not None
+
+
+async def is_of_another(port: Port, claim: Claim, key: bytes, until: float) -> bool:
+    """Whether the server recorded that another acquisition got the identifier of this one later."""
+    if not claim.got_shared_identifier:
+        return False
+    *_, records = with_notes((key,))
+    try:
+        found = await port.send("ZRANGE", records, 0, 0, until=until)
+    except Exception as error:
+        if not port.lacks(error):
+            raise
+        return False
+    last = (text(found[0]) or "") if found else ""
+    return last.startswith(GOT_LAST) and last != GOT_LAST + claim.releaser
 
 
 def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal | None:

@@ -68,7 +68,8 @@ def is_no_transaction(error: Exception) -> bool:
 def lacks(error: Exception) -> str:
     """What is missing: "script", "command", "right", "memory", "string" (in a key), "keys" or "".
 
-    "keys" are missing while their slot migrates, if they are on two nodes.
+    "keys" are missing while their slot migrates, if they are on two nodes. A "moved key" is missing
+    in the middle of a script that has emptied it: what the script did before remains.
     """
     if is_of_handler(error):
         return ""
@@ -85,6 +86,8 @@ def lacks(error: Exception) -> str:
     if not is_clients(error):
         return ""
     sentence = str(error).lower()
+    if "non local key" in sentence:
+        return "moved key"
     if any(part in sentence for part in _NO_RIGHT):
         return "right"
     return "command" if any(part in sentence for part in _NO_COMMAND) else ""

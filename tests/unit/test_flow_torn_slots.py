@@ -10,7 +10,9 @@ from support.faults import delivered, raising, reply_lost, resent, slow
 from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
+from redis_lock_decorators._flow import redispy_lock
 from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
@@ -131,6 +133,44 @@ def test_repeated_release_leaves_the_next_holder_with_the_same_identifier(
 
     assert port.verbs == ["release", "extend", "unlock"]
     assert port.server.value(KEYS[0]) == claim.identifier
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_script_that_empties_a_key_of_a_moving_slot_is_followed_by_another(
+    port: Any, is_run: bool
+) -> None:
+    """Its next use of that key fails, before or after it has granted the lock to a waiter."""
+
+    def cut(request: Any) -> Any:
+        if is_run:
+            request.execute()
+            port.server.put(KEYS[0], "the waiter", 60)
+        raise ResponseError("ERR Script attempted to access a non local key in a cluster node")
+
+    claim = acquired(port, "{a}")
+    port.faults = [cut]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEYS[0]) == ("the waiter" if is_run else None)
+
+
+def test_late_release_leaves_the_next_holder_with_the_same_token(port: Any) -> None:
+    claims = []
+    for _ in range(2):
+        asked = redispy_lock.AcquireRequest(claim_on(KEYS[0], 6), 0.0, 0.1, "T", False)
+        asked.claim.shares_identifier = True
+        assert run(redispy_lock.acquire(port, asked))
+        claims.append(asked.claim)
+        port.clock.advance(7 if len(claims) == 1 else 1)
+    port.server.is_torn = True
+
+    with pytest.raises(LockLostError):
+        run(redispy_lock.release(port, claims[0]))
+    assert port.server.value(KEYS[0]) == "T"
+
+    run(redispy_lock.release(port, claims[1]))
+    assert port.server.value(KEYS[0]) is None
 
 
 def test_release_that_the_client_sends_twice_is_no_loss(port: Any) -> None:

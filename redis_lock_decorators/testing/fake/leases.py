@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from redis_lock_decorators._flow.identifiers import GOT_LAST
 from redis_lock_decorators.testing.fake.clock import EPOCH
 from redis_lock_decorators.testing.fake.commands import Commands, seconds_of
 
@@ -101,7 +102,7 @@ class LeaseScripts:
         record_ms: int = 0,
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
-        own = f"by:{identifier}"
+        own = GOT_LAST + identifier
         if len(others) == 3 and self._server._zscore(others[2], identifier) is not None:
             return [mark, self._server._get(key) or b""]
         is_settled = len(others) < 3 or self._server._zscore(others[2], own) is not None

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from redis_lock_decorators._flow.identifiers import GOT_LAST
 from redis_lock_decorators._lua import KEPT, MOST_NOTED, NOTED
 
 
@@ -237,7 +238,7 @@ class Scripts:
     def _may_be_another(self, released: Any, releaser: str, noted: int) -> bool:
         if self.was_released(released, releaser):
             return True
-        if noted == 2 or self.was_released(released, f"by:{releaser}"):
+        if noted == 2 or self.was_released(released, GOT_LAST + releaser):
             return False
         first = next(iter(self.redis.zall(released)), "")
         return noted == 4 or (bool(first) and self.redis.zscore(released, first) == -1)

@@ -80,6 +80,7 @@ class SimulatedServer:
             "ZADD": self._commands.zadd,
             "ZREMRANGEBYSCORE": lambda key, _, most: self._commands.ztrim(key, most, sys.maxsize),
             "ZSCORE": self._zscore,
+            "ZRANGE": lambda key, _, last: [*map(as_bytes, self._commands.zall(key)[: last + 1])],
             "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
             "PUBSUB": lambda _, channel: [channel, self.numsub(channel.decode())],
             "WATCH": self._watch,
