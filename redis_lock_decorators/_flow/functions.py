@@ -68,13 +68,19 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
         with error_notes.adding_notes(port, claim, "released"):
             refusal = await persist(port, work, port.now() + OUTAGE, failed)
     except BaseException as error:
-        may_repeat = is_generated(claim.identifier) or not port.was_sent(error)
+        may_repeat = is_generated(claim.identifier) or not _may_be_released(port, claim, error)
         if may_repeat and not port.is_outcome(error):
             await undo(port, claim, error)
         raise
     if refusal is not None and refusal.why:
         raise OtherData(claim.lock_name)
     return refusal is None or refusal.holder is None
+
+
+def _may_be_released(port: Port, claim: Claim, error: BaseException) -> bool:
+    """Whether a request that releases the lock was sent before the release was interrupted."""
+    is_noted = claim.release_sent is not None or bool(claim.maybe_released)
+    return is_noted or (port.may_resend and port.was_sent(error))
 
 
 async def extend_lock(port: Port, claim: Claim) -> bool:

@@ -56,12 +56,14 @@ class Awaited(NamedTuple):
         tasks: all tasks, with the first one.
         cancelled: those of them that were cancelled as the first one was, and that one.
         groups: the instances of ``TaskGroup`` whose ends they wait for.
+        entered: those in whose blocks they are.
     """
 
     calls: list[Call]
     tasks: set[asyncio.Task[Any]]
     cancelled: set[asyncio.Task[Any]]
     groups: set[Any]
+    entered: set[Any]
 
 
 class Step(NamedTuple):
@@ -83,7 +85,7 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
 
     Not those of a ``TaskGroup``.
     """
-    found, seen = Awaited([], set(), set(), set()), set[int]()
+    found, seen = Awaited([], set(), set(), set(), set()), set[int]()
     left = [Step(task) for task in tasks if not task.done()]
     while left:
         step = left.pop()
@@ -127,6 +129,9 @@ def _awaited(step: Step, found: Awaited) -> list[Step]:
                 return [Step(future, (), has_cancelled)]
     elif _end_of_group is not None and frame.f_code is _end_of_group.__code__:
         found.groups.add(frame.f_locals["self"])
+    elif _end_of_group is not None:  # ``async with`` keeps the method that it calls at its end
+        methods = [one for one in gc.get_referents(step.one) if isinstance(one, MethodType)]
+        found.entered.update(one.__self__ for one in methods if one.__func__ is _end_of_group)
     return [step._replace(one=awaited)]
 
 

@@ -26,6 +26,8 @@ LOOKS = 40
 #: Cancellations that are swallowed before what the task waits for is cancelled first: it may always
 #: end before the task is resumed.
 MOST_SWALLOWED = 2
+#: Seconds between two checks whether a group has ended whose tasks have.
+END_CHECK = 0.02
 
 
 def call_when_cancellable(
@@ -65,7 +67,7 @@ class RepeatedCancellation:
         if not (is_first or self._is_wanted()):
             return
         loop, awaited = asyncio.get_running_loop(), awaited_by(tasks)
-        for group in awaited.groups | groups_of(awaited.tasks):
+        for group in awaited.groups | awaited.entered | groups_of(awaited.tasks):
             _before_abort(group, partial(self._follow_group, group))
             if is_first:
                 self._follow_end(group)
@@ -87,7 +89,9 @@ class RepeatedCancellation:
         loop, parent = asyncio.get_running_loop(), group._parent_task
 
         def ended() -> None:
-            if group._errors is None and not _is_pending(parent):
+            if group._errors is not None and not parent.done() and self._is_wanted():
+                loop.call_later(END_CHECK, ended)  # its block may take long to clean up
+            elif group._errors is None and not _is_pending(parent):
                 self._repeat(parent)
 
         def one_ended(task: asyncio.Task[Any]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from redis_lock_decorators._flow import functions
+from redis_lock_decorators._flow.identifiers import is_generated
 from redis_lock_decorators._flow.undo import undo
+from redis_lock_decorators._io.background.finishing import finish
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.naming import LockName
@@ -88,7 +92,32 @@ async def release_lock(
     port = DEFAULT.async_port(conn, None)
     checked = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
-    return await functions.release_lock(port, claim, checked)
+    release = partial(functions.release_lock, port, claim, checked)
+    if is_generated(claim.identifier):
+        return await release()
+    return await _completed(release)
+
+
+async def _completed(release: Callable[[], Awaitable[bool]]) -> bool:
+    """Complete a release though it is cancelled, and start it once only.
+
+    If it was repeated, the next holder might have its identifier.
+    """
+    outcomes: list[bool | Exception | None] = []
+
+    async def once() -> None:
+        if outcomes:
+            return
+        outcomes.append(None)
+        try:
+            outcomes.append(await release())
+        except Exception as error:
+            outcomes.append(error)
+
+    await finish(once)
+    if isinstance(outcome := outcomes[-1], Exception):
+        raise outcome
+    return bool(outcome)
 
 
 async def extend_lock(

@@ -41,7 +41,7 @@ class OpenBlocks(Generic[H]):
 
         Not one of the process that this one was forked from.
         """
-        own = (block for block in reversed(self._open) if block.owner is owner)
+        own = (block for block in reversed(list(self._open)) if block.owner is owner)
         return next((block for block in own if block.process == fork.process_id), None)
 
     def replace(self, owner: object, hold: H | None) -> None:
@@ -67,11 +67,11 @@ class OpenBlocks(Generic[H]):
         generator or exit stack of another, it is the oldest one. Only one block can hold the lock:
         that is the newest, and the others have lost it. So none releases it too soon.
         """
-        every = list(self._open)
-        own = [block for block in every if block.owner is owner]
-        here = [block for block in own if block.process == fork.process_id]
-        block = next(iter(here or own or every), None)
-        if block is not None:
-            with suppress(ValueError):
+        while every := list(self._open):
+            own = [block for block in every if block.owner is owner]
+            here = [block for block in own if block.process == fork.process_id]
+            block = (here or own or every)[0]
+            with suppress(ValueError):  # another thread has taken it
                 self._open.remove(block)
-        return block
+                return block
+        return None

@@ -423,6 +423,24 @@ def test_child_of_a_block_acquires_and_releases_by_the_same_object(
             assert not conn.exists("lock:report")
 
 
+def test_blocks_call_the_methods_of_a_subclass(library: Any, conn: Any) -> None:
+    class Counting(library.Lock):  # type: ignore[misc]
+        def acquire(self, *arguments: Any, **options: Any) -> Any:
+            called.append("acquire")
+            return super().acquire(*arguments, **options)
+
+        def release(self) -> None:
+            called.append("release")
+            super().release()
+
+    called: list[str] = []
+    with Counting(conn, "report", expire=20):
+        assert called == ["acquire"]
+
+    assert called == ["acquire", "release"]
+    assert not conn.exists("lock:report")
+
+
 def test_missing_client_is_refused(library: Any) -> None:
     with pytest.raises(ValueError):
         library.Lock(None, "report")

@@ -55,12 +55,12 @@ async def test_cancelled_acquire_leaves_no_key(front, proxy, direct, name):
 
 
 @pytest.mark.parametrize("method", ["transaction", "script"])
-async def test_cancelled_release_lock_leaves_no_key(front, proxy, direct, name, method):
+@pytest.mark.parametrize("identifier", [new_identifier(), "own"], ids=["generated", "own"])
+async def test_cancelled_release_lock_leaves_no_key(front, proxy, direct, name, method, identifier):
     proxy.delay = 0.002
     client = front.client(proxy)
 
     async def work():
-        identifier = new_identifier()
         direct.set(f"sys:lock:{name}", identifier, px=60_000)
         await release_lock(client, name, identifier, method=method)
 

@@ -535,3 +535,48 @@ def test_cancellation_beside_that_of_a_group_is_taken_back(after: int) -> None:
     may_fail: Any = None
     block: Any = None
     assert asyncio.run(test())
+
+
+async def cleans_up() -> None:
+    try:
+        await asyncio.sleep(LONG)
+    finally:
+        await asyncio.sleep(0.05)
+
+
+async def ends_a_group() -> None:
+    async with asyncio.TaskGroup() as inner:
+        inner.create_task(cleans_up())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no TaskGroup")
+@pytest.mark.parametrize("body", [cleans_up, ends_a_group])
+def test_cancellation_of_a_group_that_has_failed_and_cleans_up_is_repeated(body: Any) -> None:
+    """The group has no tasks left, and raises their errors in place of the cancellation."""
+
+    async def fail() -> None:
+        raise KeyError("raised by a task of the group")
+
+    async def work() -> None:
+        with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                await body()
+        await asyncio.sleep(LONG)
+
+    async def hold() -> bool:
+        try:
+            await work()
+        except asyncio.CancelledError as error:
+            return block.uncancel(error)
+        return False
+
+    async def test() -> bool:
+        nonlocal block
+        task = asyncio.ensure_future(hold())
+        block = BlockTask(weakref.ref(task))
+        asyncio.get_running_loop().call_later(0.02, block.cancel)
+        return await asyncio.wait_for(task, 10)
+
+    block: Any = None
+    assert asyncio.run(test())

@@ -106,7 +106,12 @@ class AIORedlock(RedlockBase[Lease]):
 
     async def __aenter__(self) -> AIORedlock:
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
-        if not await self._acquire(blocking, timeout):
+        is_own = type(self).acquire is AIORedlock.acquire  # that of a subclass may do more
+        if not await (
+            self._acquire(blocking, timeout)
+            if is_own
+            else self.acquire(blocking=blocking, timeout=timeout)
+        ):
             raise QuorumNotAchieved(self.key, self.masters)
         self._enter_block()
         return self

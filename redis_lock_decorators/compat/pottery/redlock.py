@@ -104,7 +104,12 @@ class Redlock(RedlockBase[Lease]):
 
     def __enter__(self) -> Redlock:
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
-        if not self._acquire(blocking, timeout):
+        is_own = type(self).acquire is Redlock.acquire  # that of a subclass may do more
+        if not (
+            self._acquire(blocking, timeout)
+            if is_own
+            else self.acquire(blocking=blocking, timeout=timeout)
+        ):
             raise QuorumNotAchieved(self.key, self.masters)
         self._enter_block()
         return self

@@ -137,12 +137,20 @@ class Lock:
         self._blocks.forget(hold)
         notify(self._lock._port(), self._name, self._signal_expire)
 
+    def _release_block(self, block: OpenBlock[TokenHold] | None) -> None:
+        if type(self).release is Lock.release:
+            self._release(block)
+        else:  # that of a subclass may do more
+            self._check(block)
+            self.release()
+
     def reset(self) -> None:
         """Release the lock, whoever holds it."""
         reset(self._lock._port(), self._name, self._signal_expire)
 
     def __enter__(self) -> Lock:
-        if not self._acquire(self.blocking):
+        is_own = type(self).acquire is Lock.acquire  # that of a subclass may do more
+        if not (self._acquire if is_own else self.acquire)(self.blocking):
             raise errors.NotAcquired(f"lock {self._name!r} is not free")
         self._blocks.enter(threading.current_thread(), self._lock.local._slot().hold)
         return self
@@ -151,7 +159,7 @@ class Lock:
         block = None
         try:
             block = self._blocks.leave(threading.current_thread())
-            self._release(block)
+            self._release_block(block)
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
                 self._lock._abandon(self._lock.local._slot().hold if block is None else block.hold)
