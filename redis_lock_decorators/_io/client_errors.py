@@ -15,6 +15,7 @@ from redis_lock_decorators._io.error_replies import (
     is_change,
     is_clients,
     is_elsewhere,
+    is_moved_key,
     is_reply,
 )
 from redis_lock_decorators._io.hook_errors import (
@@ -118,7 +119,7 @@ def is_unknown(error: Exception) -> bool:
         return True
     if not names:
         return is_of_hook(error)
-    return bool(names & _INTERRUPTED or codes(error) & TRANSIENT)
+    return bool(names & _INTERRUPTED or codes(error) & TRANSIENT or is_moved_key(error))
 
 
 def is_timeout(error: Exception) -> bool:

@@ -15,6 +15,8 @@ _IN_PIPELINE = "of pipeline caused error: "
 _ABORTED, _NO_MULTI = "discarded because of: noperm", "exec without multi"
 #: Error replies for a missing permission inside a script: since Redis 7.0, and in Redis 6.
 _NO_RIGHT = ("acl failure in script", "the user executing the script can't", _ABORTED)
+#: A part of the error reply inside a script, whose slot is being moved.
+_MOVED_KEY = "attempted to access a non local key in a cluster node"
 #: Error codes of a server that is not the master, or not yet, or no longer.
 _ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"})
 #: The error reply of a replica to WAIT, which has no code.
@@ -85,12 +87,17 @@ def lacks(error: Exception) -> str:
         return "keys"
     if not is_clients(error):
         return ""
-    sentence = str(error).lower()
-    if "non local key" in sentence:
+    if is_moved_key(error):
         return "moved key"
+    sentence = str(error).lower()
     if any(part in sentence for part in _NO_RIGHT):
         return "right"
     return "command" if any(part in sentence for part in _NO_COMMAND) else ""
+
+
+def is_moved_key(error: Exception) -> bool:
+    """Whether a script failed at a key that it had emptied itself, as its slot is being moved."""
+    return is_clients(error) and _MOVED_KEY in str(error).lower()
 
 
 def _is_slot_split(error: Exception) -> bool:

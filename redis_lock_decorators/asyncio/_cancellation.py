@@ -46,7 +46,8 @@ class BlockTask:
         _cancels: ``task.cancelling()`` on entering the block.
         _earlier_cancels: the same just before that call, unless another cancellation was under way
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
-        _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call.
+        _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call, and
+            whose own cancellations of it were yet to come.
     """
 
     __slots__ = (
@@ -107,10 +108,15 @@ class BlockTask:
             return
         if SWALLOWS:
             RepeatedCancellation(LOST, lambda: self._is_cancelled).follow([task])
-        if sys.version_info >= (3, 11) and not _is_being_cancelled(task):
-            self._earlier_cancels = task.cancelling()
         awaited = awaited_by([task])
-        self._groups = [group for group in awaited.groups if group._parent_task is task]
+        if sys.version_info >= (3, 11):
+            is_being_cancelled = _is_being_cancelled(task)
+            if not is_being_cancelled:
+                self._earlier_cancels = task.cancelling()
+            own = (group for group in awaited.groups if group._parent_task is task)
+            self._groups = [
+                group for group in own if is_being_cancelled or not group._parent_cancel_requested
+            ]
         for reached in awaited.tasks:
             _cancelled_blocks.setdefault(reached, WeakSet()).add(self)
         self._is_cancelled = task.cancel(LOST) is not False
@@ -131,8 +137,9 @@ class BlockTask:
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()
-            ours = cancels <= self._cancels + sum(map(_is_counted, self._groups)) or (
-                cancels <= self._earlier_cancels and not _handles_other(error)
+            by_groups = sum(map(_is_counted, self._groups))
+            ours = cancels <= self._cancels + by_groups or (
+                cancels <= self._earlier_cancels + by_groups and not _handles_other(error)
             )
         else:
             ours = is_closing or is_from_loss(error)

@@ -96,7 +96,7 @@ class Node:
         raise ServerFailed(f"{self.name} {problem}", self.processes.log(self.name))
 
     def ask(self, *words: str | int) -> str:
-        """Return a command's reply as text, an error with its "-"; no arrays.
+        """Return a command's reply as text, an error with its "-", "" for nothing; no arrays.
 
         It uses no client library, so it works the same with every version.
         """
@@ -104,8 +104,9 @@ class Node:
             connection.sendall(_frame(words))
             with connection.makefile("rb") as reply:
                 head = reply.readline()
-                body = reply.read(int(head[1:])) if head.startswith(b"$") else b""
-        return (body or head).decode(errors="replace")
+                is_text = head.startswith(b"$")
+                answer = reply.read(max(0, int(head[1:]))) if is_text else head
+        return answer.decode(errors="replace")
 
     def _is_up(self) -> bool:
         reply = self.ask("INFO")

@@ -84,6 +84,19 @@ def test_reply_of_a_script_is_classified_by_its_text(reply: str) -> None:
     assert is_unknown(client.ResponseError(IN_SCRIPT.format(reply)))
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "ERR Attempted to access a non local key in a cluster node script: on @user_script:65.",
+        "ERR Error running script: Lua script attempted to access a non local key in a cluster "
+        "node",
+    ],
+)
+def test_script_that_has_emptied_a_key_of_a_moving_slot_may_have_run(reply: str) -> None:
+    assert is_unknown(parsed(reply))
+    assert lacks(parsed(reply)) == "moved key"
+
+
 @pytest.mark.parametrize("reply", DEFINITE_REPLIES, ids=first_word)
 def test_reply_of_a_lasting_state_is_definite(reply: str) -> None:
     assert not is_unknown(parsed(reply))

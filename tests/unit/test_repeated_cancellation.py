@@ -580,3 +580,40 @@ def test_cancellation_of_a_group_that_has_failed_and_cleans_up_is_repeated(body:
 
     block: Any = None
     assert asyncio.run(test())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no TaskGroup")
+def test_cancellation_by_others_is_left_though_a_group_has_cancelled_its_body() -> None:
+    """The group has taken its own cancellation back, and waits for a slow task."""
+
+    async def fail() -> None:
+        raise KeyError("raised by a task of the group")
+
+    async def work() -> None:
+        try:
+            with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(cleans_up())
+                    group.create_task(fail())
+                    await asyncio.sleep(LONG)
+            await asyncio.sleep(LONG)
+        finally:
+            await asyncio.sleep(LONG)
+
+    async def hold() -> bool:
+        try:
+            await work()
+        except asyncio.CancelledError as error:
+            return block.uncancel(error)
+        return True
+
+    async def test() -> bool:
+        nonlocal block
+        task = asyncio.ensure_future(hold())
+        block = BlockTask(weakref.ref(task))
+        asyncio.get_running_loop().call_later(0.02, block.cancel)
+        asyncio.get_running_loop().call_later(0.3, task.cancel)
+        return await asyncio.wait_for(task, 10)
+
+    block: Any = None
+    assert not asyncio.run(test())
