@@ -33,7 +33,8 @@ class OpenBlocks(Generic[H]):
         self._open: list[OpenBlock[H]] = []  #: any thread
 
     def enter(self, owner: object, hold: H | None) -> None:
-        """Note that a thread or task has entered a block."""
+        """Note that a thread or task has entered a block, and no other one holds the same."""
+        self.forget(hold)
         self._open.append(OpenBlock(owner, hold))
 
     def innermost(self, owner: object) -> OpenBlock[H] | None:
@@ -45,13 +46,8 @@ class OpenBlocks(Generic[H]):
         return next((block for block in own if block.process == fork.process_id), None)
 
     def replace(self, owner: object, hold: H | None) -> None:
-        """Note what a thread or task has acquired without a block, and so for the one it is in.
-
-        Only if that block has released what it held. One that has lost it may be left elsewhere,
-        and its thread may serve others by now.
-        """
-        block = self.innermost(owner)
-        if block is not None and block.hold is None:
+        """Note what a thread or task has acquired by ``acquire``: for the block that it is in."""
+        if (block := self.innermost(owner)) is not None:
             block.hold = hold
 
     def forget(self, hold: H | None) -> None:
