@@ -138,6 +138,7 @@ class BlockTask:
         if sys.version_info >= (3, 11):
             cancels = task.uncancel()
             by_groups = sum(map(_is_counted, self._groups))
+            self._groups = []
             ours = cancels <= self._cancels + by_groups or (
                 cancels <= self._earlier_cancels + by_groups and not _handles_other(error)
             )

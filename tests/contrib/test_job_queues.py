@@ -226,6 +226,9 @@ class TestDramatiq:
 
         until(lambda: ran == ["b"])
 
+    # The event loop of Dramatiq leaves connections to the garbage collector.
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.parametrize("is_global", [True, False])
     def test_busy_message_of_an_async_actor_is_enqueued_again(
         self, stub: Any, monkeypatch: pytest.MonkeyPatch, is_global: bool
@@ -251,6 +254,7 @@ class TestDramatiq:
             assert ran == []
 
         until(lambda: ran == ["a"])
+        stub.join("default", timeout=10_000)  # the lock is released: a loop that ends would not
         loop.after_worker_shutdown(stub, None)
 
     def test_direct_call_raises(self, stub: Any) -> None:
