@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 from redis_lock_decorators._flow import error_notes
@@ -51,25 +52,33 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
         raise
 
 
-async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
+async def release_lock(
+    port: Port,
+    claim: Claim,
+    method: ReleaseMethod | None,
+    may_repeat: Callable[[], bool] = lambda: True,
+) -> bool:
     """Delete the key if it is ours; False if it holds another identifier.
 
     A release that is interrupted or cancelled is completed before that exception is raised. With an
     identifier of the caller's own no request is repeated for that: the next holder may have it too.
+    ``may_repeat`` tells whether a request without a reply may be repeated still.
     """
     method = method or ("transaction" if port.transacts else "script")
 
     def failed(error: Exception, sent: float) -> None:
         if may_have_run(port, error):  # then no message was sent to waiters
             claim.maybe_released = claim.keys
+        if not may_repeat():
+            raise error
 
     work = partial(release_keys, port, claim, method)
     try:
         with error_notes.adding_notes(port, claim, "released"):
             refusal = await persist(port, work, port.now() + OUTAGE, failed)
     except BaseException as error:
-        may_repeat = is_generated(claim.identifier) or not _may_be_released(port, claim, error)
-        if may_repeat and not port.is_outcome(error):
+        is_repeatable = is_generated(claim.identifier) or not _may_be_released(port, claim, error)
+        if is_repeatable and not port.is_outcome(error):
             await undo(port, claim, error)
         raise
     if refusal is not None and refusal.why:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
@@ -129,21 +130,27 @@ def _awaited(step: Step, found: Awaited) -> list[Step]:
                 return [Step(future, (), has_cancelled)]
     elif _end_of_group is not None and frame.f_code is _end_of_group.__code__:
         found.groups.add(frame.f_locals["self"])
-    elif _end_of_group is not None:  # ``async with`` keeps the method that it calls at its end
-        methods = [one for one in gc.get_referents(step.one) if isinstance(one, MethodType)]
-        found.entered.update(one.__self__ for one in methods if one.__func__ is _end_of_group)
+    elif _end_of_group is not None:
+        found.entered.update(_groups_entered(step.one))
     return [step._replace(one=awaited)]
 
 
-def groups_of(tasks: set[asyncio.Task[Any]]) -> set[Any]:
-    """The instances of ``TaskGroup`` that these tasks have entered, and that have tasks."""
-    if _task_group is None:
-        return set()
-    every = [getattr(one, "_callbacks", None) or () for one in asyncio.all_tasks()]
-    callbacks = [callback for pairs in every for callback, _ in pairs]
-    methods = [one for one in callbacks if isinstance(one, MethodType)]
-    groups = [one.__self__ for one in methods if isinstance(one.__self__, _task_group)]
-    return {group for group in groups if group._parent_task in tasks}
+def _groups_entered(code: object) -> set[Any]:
+    """The instances of ``TaskGroup`` in whose blocks suspended code is, also of exit stacks.
+
+    ``async with`` keeps the method that it calls at its end, and an exit stack those of others.
+    """
+    found, left = set(), gc.get_referents(code)
+    while left:
+        one = left.pop()
+        if not isinstance(one, MethodType):
+            continue
+        if one.__func__ is _end_of_group:
+            found.add(one.__self__)
+        elif one.__func__ is AsyncExitStack.__aexit__:
+            stack: Any = one.__self__
+            left += [callback for _, callback in stack._exit_callbacks]
+    return found
 
 
 def _is_suspended(other: object) -> bool:

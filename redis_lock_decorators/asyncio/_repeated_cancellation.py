@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.asyncio._awaited import Call, awaited_by, groups_of
+from redis_lock_decorators.asyncio._awaited import Call, awaited_by
 
 #: Iterations of the event loop for which a cancellation is postponed at most.
 MOST_POSTPONED = 10
@@ -67,7 +67,7 @@ class RepeatedCancellation:
         if not (is_first or self._is_wanted()):
             return
         loop, awaited = asyncio.get_running_loop(), awaited_by(tasks)
-        for group in awaited.groups | awaited.entered | groups_of(awaited.tasks):
+        for group in awaited.groups | awaited.entered:
             _before_abort(group, partial(self._follow_group, group))
             if is_first:
                 self._follow_end(group)

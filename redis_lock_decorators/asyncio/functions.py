@@ -98,23 +98,27 @@ async def release_lock(
     return await _completed(release)
 
 
-async def _completed(release: Callable[[], Awaitable[bool]]) -> bool:
+async def _completed(release: Callable[[Callable[[], bool]], Awaitable[bool]]) -> bool:
     """Complete a release though it is cancelled, and start it once only.
 
-    If it was repeated, the next holder might have its identifier.
+    Once its caller has returned it repeats no request: the next holder might have its identifier.
     """
     outcomes: list[bool | Exception | None] = []
+    is_awaited = True
 
     async def once() -> None:
         if outcomes:
             return
         outcomes.append(None)
         try:
-            outcomes.append(await release())
+            outcomes.append(await release(lambda: is_awaited))
         except Exception as error:
             outcomes.append(error)
 
-    await finish(once)
+    try:
+        await finish(once)
+    finally:
+        is_awaited = False
     if isinstance(outcome := outcomes[-1], Exception):
         raise outcome
     return bool(outcome)

@@ -102,6 +102,18 @@ def test_cancellation_of_a_group_that_has_failed_and_cleans_up_is_repeated(clean
     assert is_of_the_loss(body, soon)
 
 
+def test_cancellation_of_a_group_in_an_exit_stack_is_repeated() -> None:
+    async def body() -> None:
+        with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+            async with contextlib.AsyncExitStack() as stack:
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+                group.create_task(fail())
+                await cleans_up()
+        await asyncio.sleep(LONG)
+
+    assert is_of_the_loss(body, soon)
+
+
 def test_cancellation_by_others_is_left_though_a_group_has_cancelled_its_body() -> None:
     """The group has taken its own cancellation back, and waits for a slow task."""
 
