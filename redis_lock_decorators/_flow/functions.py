@@ -65,14 +65,18 @@ async def release_lock(
     ``may_repeat`` tells whether a request without a reply may be repeated still.
     """
     method = method or ("transaction" if port.transacts else "script")
+    failures: list[Exception] = []
 
     def failed(error: Exception, sent: float) -> None:
         if may_have_run(port, error):  # then no message was sent to waiters
             claim.maybe_released = claim.keys
-        if not may_repeat():
-            raise error
+        failures.append(error)
 
-    work = partial(release_keys, port, claim, method)
+    async def work(until: float) -> Refusal | None:
+        if failures and not may_repeat():
+            raise failures[-1]
+        return await release_keys(port, claim, method, until)
+
     try:
         with error_notes.adding_notes(port, claim, "released"):
             refusal = await persist(port, work, port.now() + OUTAGE, failed)
