@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._shared.blocks import Block
+from redis_lock_decorators._shared.exits import BlockRef
 
 #: What a block holds.
 H = TypeVar("H")
+#: The type of ``Block.call``.
+Call = ref[BlockRef[Any]] | None
 
 
 class OpenBlock(Generic[H]):
@@ -18,24 +25,55 @@ class OpenBlock(Generic[H]):
         owner: the thread or task that entered it.
         process: the process in which it did.
         hold: what the block holds; None if that was released.
+        ownership: what lets the hold be renewed; None if it is not.
+        exit: the weak reference to its ``Block``; None if it was entered by a direct call.
     """
 
-    def __init__(self, owner: object, hold: H | None) -> None:
+    def __init__(self, owner: object, hold: H | None, ownership: object) -> None:
         self.owner = owner
         self.process = fork.process_id
         self.hold = hold
+        self.ownership = ownership
+        self.exit: object = None
 
 
 class OpenBlocks(Generic[H]):
-    """The open blocks of one object, so that each releases only what it has acquired."""
+    """The open blocks of one object, so that each releases only what it has acquired.
 
-    def __init__(self) -> None:
+    Args:
+        gone: called if a block was deleted, as an exception from outside has interrupted its entry
+            or exit: with what it holds and ``Block.call``.
+    """
+
+    def __init__(self, gone: Callable[[H, Call], object]) -> None:
         self._open: list[OpenBlock[H]] = []  #: any thread
+        self._gone = gone
 
-    def enter(self, owner: object, hold: H | None) -> None:
+    def enter(
+        self,
+        block: Block[OpenBlock[H]],
+        has_exit: bool,
+        owner: object,
+        hold: H | None,
+        ownership: object = None,
+    ) -> None:
         """Note that a thread or task has entered a block, and no other one holds the same."""
         self.forget(hold)
-        self._open.append(OpenBlock(owner, hold))
+        entered = OpenBlock(owner, hold, ownership)
+        if has_exit and block.held is None:  # else the same bound methods are called repeatedly
+            block.held = entered
+            if block.call is not None and (reference := block.call()) is not None:
+                reference.held = entered
+            entered.exit = ref(block, partial(self._on_exit_gone, entered, block.call))
+        self._open.append(entered)
+        if block.is_shared:
+            self.share(block)
+
+    def share(self, block: Block[OpenBlock[H]]) -> None:
+        """Separate a block from its exit, as that is called for several blocks."""
+        if block.held is not None:
+            block.held.exit = None
+        block.disown()
 
     def innermost(self, owner: object) -> OpenBlock[H] | None:
         """Return the last block that a thread or task has entered and not left; None for none.
@@ -56,18 +94,43 @@ class OpenBlocks(Generic[H]):
             if block.hold is hold:
                 block.hold = None
 
-    def leave(self, owner: object) -> OpenBlock[H] | None:
-        """Remove and return the block that a thread or task leaves; None if none is open.
+    def leave(self, block: Block[OpenBlock[H]], owner: object) -> OpenBlock[H] | None:
+        """Return what the thread or task leaves; None if nothing is open."""
+        return self._leave_by_hand(owner) if block.held is None else self.drop(block)
 
-        If it has entered several, as a thread of a pool does, or none, as one that closes the
-        generator or exit stack of another, it is the oldest one. Only one block can hold the lock:
-        that is the newest, and the others have lost it. So none releases it too soon.
+    def drop(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
+        """Return what a block with an exit of its own has entered, which is no longer open."""
+        entered = block.held
+        if entered is not None:
+            self._remove(entered)
+            entered.exit = None
+            block.disown()
+        return entered
+
+    def _leave_by_hand(self, owner: object) -> OpenBlock[H] | None:
+        """Leave a block whose ``__exit__`` is called directly.
+
+        If the thread or task has entered several, or none, it is the oldest one. Only one block can
+        hold the lock: that is the newest, and the others have lost it. So none releases it too
+        soon.
         """
-        while every := list(self._open):
+        while every := [block for block in list(self._open) if block.exit is None]:
             own = [block for block in every if block.owner is owner]
             here = [block for block in own if block.process == fork.process_id]
             block = (here or own or every)[0]
-            with suppress(ValueError):  # another thread has taken it
-                self._open.remove(block)
+            if self._remove(block):
                 return block
         return None
+
+    def _remove(self, block: OpenBlock[H]) -> bool:
+        """Remove a block; return False if another thread has done so."""
+        with suppress(ValueError):
+            self._open.remove(block)
+            return True
+        return False
+
+    def _on_exit_gone(self, block: OpenBlock[H], call: Call, _: object) -> None:
+        block.exit = None
+        self._remove(block)
+        if block.hold is not None:
+            self._gone(block.hold, call)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
 from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._rules.awaited import as_async
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.asyncio import Lease, RedisLock
-from redis_lock_decorators.compat.pottery.base import RedlockBase, log, longest_wait, pause
+from redis_lock_decorators.asyncio.lease import abandon
+from redis_lock_decorators.compat.open_blocks import OpenBlock
+from redis_lock_decorators.compat.pottery.base import (
+    RedlockBase,
+    is_interruption,
+    log,
+    longest_wait,
+    pause,
+)
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     QuorumNotAchieved,
@@ -37,23 +49,31 @@ class AIORedlock(RedlockBase[Lease]):
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
-        is_acquired = await self._acquire(blocking, timeout, raise_on_redis_errors)
-        return self._hold(is_acquired)
+        lease = await self._acquire(blocking, timeout, raise_on_redis_errors)
+        return self._hold(lease)
 
-    async def _acquire(self, blocking: bool, timeout: float, raises: bool | None = None) -> bool:
+    async def _acquire(
+        self, blocking: bool, timeout: float, raises: bool | None = None, lease: Lease | None = None
+    ) -> Lease | None:
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         wait = left = longest_wait(blocking, timeout)
         began = monotonic()
         while True:
             try:
-                return self._start(await self._lock().acquire(acquire_time=left))
+                lease = await self._lock().acquire(acquire_time=left)
+                self._start(lease)
+                return lease
             except LockError:
                 raise
             except RedisError as error:
                 self._failed(error, raises)
+            except BaseException:
+                await abandon(lease)
+                raise
             if wait is not None:
                 left = max(0, wait - (monotonic() - began))
                 if not left:
-                    return False
+                    return None
             await asyncio.sleep(pause())
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
@@ -104,22 +124,66 @@ class AIORedlock(RedlockBase[Lease]):
             self._failed(error, raise_on_redis_errors, ReleaseUnlockedLock)
         self._forget(lease)
 
-    async def __aenter__(self) -> AIORedlock:
+    @as_async
+    def _begin(self, block: Block[OpenBlock[Lease]]) -> Coroutine[Any, Any, AIORedlock]:
+        # The block is that of the task that calls the method, even if another one awaits the
+        # coroutine: before Python 3.12, wait_for(lock.__aenter__(), 1) runs it in a separate task.
+        return self._enter(block, block.begin(), self._owner())
+
+    async def _enter(
+        self,
+        block: Block[OpenBlock[Lease]],
+        has_exit: bool,
+        owner: object,
+        lease: Lease | None = None,
+    ) -> AIORedlock:
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
         is_own = type(self).acquire is AIORedlock.acquire  # that of a subclass may do more
-        if not await (
-            self._acquire(blocking, timeout)
-            if is_own
-            else self.acquire(blocking=blocking, timeout=timeout)
-        ):
-            raise QuorumNotAchieved(self.key, self.masters)
-        self._enter_block()
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            await self._release(self._leave_block())
-        except Exception as failure:
+            if is_own:
+                lease = await self._acquire(blocking, timeout)
+            elif await self.acquire(blocking=blocking, timeout=timeout):
+                lease = self._last_lease()
+            if lease is None:
+                raise QuorumNotAchieved(self.key, self.masters)
+            self._blocks.enter(block, has_exit, owner, lease)
+            return self
+        except BaseException:
+            self._blocks.drop(block)
+            await abandon(lease)
+            raise
+
+    async def _leave(
+        self,
+        block: Block[OpenBlock[Lease]],
+        call: object,
+        kind: object,
+        error: object,
+        trace: object,
+        left: OpenBlock[Lease] | None = None,
+    ) -> None:
+        # ``left`` is never passed: as a parameter it is set before any interruption.
+        try:
+            block.begin()
+            left = block.held  # a line of its own: the next one may be interrupted
+            left = self._blocks.leave(block, self._owner())
+            await self._release(self._lease_of(left))
+        except BaseException as failure:
+            if is_interruption(failure):
+                left = self._blocks.drop(block) or left
+                await abandon(None if left is None else left.hold)
+                raise
             if kind is None:
                 raise
             log.warning("%s", failure)
+
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> AIORedlock: ...
+
+        async def __aexit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __aenter__ = EnterMethod(_begin)
+        __aexit__ = ExitMethod(_leave)

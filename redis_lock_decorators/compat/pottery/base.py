@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 from redis_lock_decorators import ConfigurationError, LockNameError
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.keys import LONGEST_NAME, is_unchanged
-from redis_lock_decorators.compat.open_blocks import OpenBlock, OpenBlocks
+from redis_lock_decorators._shared.blocks import Block
+from redis_lock_decorators._shared.exits import has_begun
+from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -75,7 +77,7 @@ class RedlockBase(Generic[L]):
         # Threads may share this object: a release forgets its own lease, not that of the next.
         self._held: list[L] = []
         # So may their blocks: each releases its own lease.
-        self._blocks: OpenBlocks[L] = OpenBlocks()
+        self._blocks: OpenBlocks[L] = OpenBlocks(_on_block_gone)
         self._extensions = 0
         # Only to check the arguments:
         longest_wait(context_manager_blocking, context_manager_timeout)
@@ -101,16 +103,18 @@ class RedlockBase(Generic[L]):
         """Return the running thread or task."""
         raise NotImplementedError
 
-    def _start(self, lease: L | None) -> bool:
+    def _start(self, lease: L | None) -> None:
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
+
+    def _hold(self, lease: L | None) -> bool:
+        """Note what ``acquire`` has acquired for the block that this thread or task is in."""
+        if lease is not None:
+            self._blocks.replace(self._owner(), lease)
         return lease is not None
 
-    def _hold(self, is_acquired: bool) -> bool:
-        """Note what ``acquire`` has acquired for the block that this thread or task is in."""
-        if is_acquired:
-            self._blocks.replace(self._owner(), next(iter(self._held), None))
-        return is_acquired
+    def _last_lease(self) -> L | None:
+        return next(iter(self._held), None)
 
     def _lease_to_extend(self) -> L:
         """Return the lease to extend."""
@@ -128,18 +132,11 @@ class RedlockBase(Generic[L]):
         return self._lease_of(self._blocks.innermost(self._owner()))
 
     def _lease_of(self, block: OpenBlock[L] | None) -> L | None:
-        return next(iter(self._held), None) if block is None else block.hold
+        """Return the lease of a block, not that of another which acquired the lock after it."""
+        return self._last_lease() if block is None else block.hold
 
-    def _enter_block(self) -> None:
-        """Keep the lease that this thread or task has just acquired for its block."""
-        self._blocks.enter(self._owner(), next(iter(self._held), None))
-
-    def _leave_block(self) -> L | None:
-        """Return the lease to release at the end of a block; None if it was released before.
-
-        That is not the lease of another one which acquired the lock when this one had expired.
-        """
-        return self._lease_of(self._blocks.leave(self._owner()))
+    def _share(self, block: Block[OpenBlock[L]]) -> None:
+        self._blocks.share(block)
 
     def _forget(self, lease: L) -> None:
         with suppress(ValueError):
@@ -157,6 +154,18 @@ class RedlockBase(Generic[L]):
         if otherwise is not None:
             raise otherwise(self.key, self.masters, [error]) from error
         log.warning("lock %r: the server failed (%s)", self.key, type(error).__name__)
+
+
+def _on_block_gone(lease: Any, call: Call) -> None:
+    """Release what a block held whose exit was interrupted."""
+    if has_begun(call):
+        lease._leaving = call
+        lease._on_block_gone(None)
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether an exception came from outside: it is no result of a release."""
+    return not isinstance(error, PrimitiveError) and not is_outcome(error)
 
 
 def longest_wait(blocking: bool, timeout: float) -> float | None:

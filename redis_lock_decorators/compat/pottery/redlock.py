@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from redis_lock_decorators import Lease, LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators.compat.pottery.base import RedlockBase, log, longest_wait, pause
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
+from redis_lock_decorators._shared.exits import BlockRef
+from redis_lock_decorators.compat.open_blocks import OpenBlock
+from redis_lock_decorators.compat.pottery.base import (
+    RedlockBase,
+    is_interruption,
+    log,
+    longest_wait,
+    pause,
+)
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     QuorumNotAchieved,
     ReleaseUnlockedLock,
 )
+from redis_lock_decorators.lease import abandon
 
 
 class Redlock(RedlockBase[Lease]):
@@ -37,23 +48,31 @@ class Redlock(RedlockBase[Lease]):
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
-        is_acquired = self._acquire(blocking, timeout, raise_on_redis_errors)
-        return self._hold(is_acquired)
+        lease = self._acquire(blocking, timeout, raise_on_redis_errors)
+        return self._hold(lease)
 
-    def _acquire(self, blocking: bool, timeout: float, raises: bool | None = None) -> bool:
+    def _acquire(
+        self, blocking: bool, timeout: float, raises: bool | None = None, lease: Lease | None = None
+    ) -> Lease | None:
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         wait = left = longest_wait(blocking, timeout)
         began = monotonic()
         while True:
             try:
-                return self._start(self._lock().acquire(acquire_time=left))
+                lease = self._lock().acquire(acquire_time=left)
+                self._start(lease)
+                return lease
             except LockError:
                 raise
             except RedisError as error:
                 self._failed(error, raises)
+            except BaseException:
+                abandon(lease)
+                raise
             if wait is not None:
                 left = max(0, wait - (monotonic() - began))
                 if not left:
-                    return False
+                    return None
             time.sleep(pause())
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
@@ -102,22 +121,60 @@ class Redlock(RedlockBase[Lease]):
             self._failed(error, raise_on_redis_errors, ReleaseUnlockedLock)
         self._forget(lease)
 
-    def __enter__(self) -> Redlock:
+    def _enter(self, block: Block[OpenBlock[Lease]], lease: Lease | None = None) -> Redlock:
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
         is_own = type(self).acquire is Redlock.acquire  # that of a subclass may do more
-        if not (
-            self._acquire(blocking, timeout)
-            if is_own
-            else self.acquire(blocking=blocking, timeout=timeout)
-        ):
-            raise QuorumNotAchieved(self.key, self.masters)
-        self._enter_block()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        has_exit = block.begin()
         try:
-            self._release(self._leave_block())
-        except Exception as failure:
+            if is_own:
+                lease = self._acquire(blocking, timeout)
+            elif self.acquire(blocking=blocking, timeout=timeout):
+                lease = self._last_lease()
+            if lease is None:
+                raise QuorumNotAchieved(self.key, self.masters)
+            self._blocks.enter(block, has_exit, self._owner(), lease)
+            return self
+        except BaseException:
+            self._blocks.drop(block)
+            abandon(lease)
+            raise
+
+    def _leave(
+        self,
+        reference: BlockRef[Block[OpenBlock[Lease]]],
+        kind: object,
+        error: object,
+        trace: object,
+        left: OpenBlock[Lease] | None = None,
+    ) -> None:
+        # ``left`` is never passed: as a parameter it is set before any interruption.
+        try:
+            block = owned(reference)
+            block.begin()
+            left = block.held  # a line of its own: the next one may be interrupted
+            left = self._blocks.leave(block, self._owner())
+            self._release(self._lease_of(left))
+        except BaseException as failure:
+            if is_interruption(failure):
+                left = self._blocks.drop(owned(reference)) or left
+                abandon(None if left is None else left.hold)
+                raise
             if kind is None:
                 raise
             log.warning("%s", failure)
+
+    def _abandon_block(self, block: Block[OpenBlock[Lease]]) -> None:
+        """Release what a block holds whose exit was interrupted."""
+        if block.held is not None:
+            abandon(block.held.hold)
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Redlock: ...
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __enter__ = EnterMethod(_enter)
+        __exit__ = ExitMethod(_leave, _abandon_block)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from redis_lock_decorators import ConfigurationError, LockNotOwnedError
 from redis_lock_decorators._flow import fork
@@ -14,9 +15,11 @@ from redis_lock_decorators._flow.requests import is_unknown
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.options import checked_switch
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
+from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
-from redis_lock_decorators.compat.open_blocks import OpenBlock, OpenBlocks
+from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -68,7 +71,7 @@ class Lock:
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
-        self._blocks: OpenBlocks[TokenHold] = OpenBlocks()
+        self._blocks = OpenBlocks(partial(_on_block_gone, self._lock))
 
     @property
     def id(self) -> str:
@@ -148,25 +151,63 @@ class Lock:
         """Release the lock, whoever holds it."""
         reset(self._lock._port(), self._name, self._signal_expire)
 
-    def __enter__(self) -> Lock:
+    def _enter(self, block: Block[OpenBlock[TokenHold]]) -> Lock:
+        has_exit, slot = block.begin(), self._lock.local._slot()
+        before, owner = slot.hold, threading.current_thread()
         is_own = type(self).acquire is Lock.acquire  # that of a subclass may do more
-        if not (self._acquire if is_own else self.acquire)(self.blocking):
-            raise errors.NotAcquired(f"lock {self._name!r} is not free")
-        self._blocks.enter(threading.current_thread(), self._lock.local._slot().hold)
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        block = None
         try:
-            block = self._blocks.leave(threading.current_thread())
-            self._release_block(block)
+            if not (self._acquire if is_own else self.acquire)(self.blocking):
+                raise errors.NotAcquired(f"lock {self._name!r} is not free")
+            hold = slot.hold
+            ownership = None if hold is None else hold.hand_ownership()
+            self._blocks.enter(block, has_exit, owner, hold, ownership)
+            return self
+        except BaseException:
+            self._blocks.drop(block)
+            self._lock._abandon(slot.new_hold(before, ref(owner)))
+            raise
+
+    def _leave(
+        self,
+        reference: BlockRef[Block[OpenBlock[TokenHold]]],
+        kind: object,
+        error: object,
+        trace: object,
+        left: OpenBlock[TokenHold] | None = None,
+    ) -> None:
+        # ``left`` is never passed: as a parameter it is set before any interruption.
+        try:
+            block = owned(reference)
+            block.begin()
+            left = block.held  # a line of its own: the next one may be interrupted
+            left = self._blocks.leave(block, threading.current_thread())
+            self._release_block(left)
         except BaseException as failure:
             if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
-                self._lock._abandon(self._lock.local._slot().hold if block is None else block.hold)
+                left = self._blocks.drop(owned(reference)) or left
+                self._lock._abandon(None if left is None else left.hold)
                 raise
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
+
+    def _abandon_block(self, block: Block[OpenBlock[TokenHold]]) -> None:
+        """Release what a block holds whose exit was interrupted."""
+        if block.held is not None:
+            self._lock._abandon(block.held.hold)
+
+    def _share(self, block: Block[OpenBlock[TokenHold]]) -> None:
+        self._blocks.share(block)
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Lock: ...
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __enter__ = EnterMethod(_enter)
+        __exit__ = ExitMethod(_leave, _abandon_block)
 
     def _own_block(self) -> OpenBlock[TokenHold] | None:
         return self._blocks.innermost(threading.current_thread())
@@ -193,3 +234,12 @@ class Lock:
         lock = self._lock_with(timeout)
         lock.local.token = self._id
         return lock
+
+
+def _on_block_gone(lock: RedisPyLock, hold: TokenHold, call: Call) -> None:
+    """Release what a block held whose exit was interrupted.
+
+    If it was deleted without its exit, the hold is no longer renewed: it has no owner.
+    """
+    if has_begun(call):
+        lock._abandon_in_background(hold)
