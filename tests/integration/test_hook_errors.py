@@ -66,7 +66,7 @@ def vault(request: pytest.FixtureRequest) -> Vault:
 def lock(front: Any, server: Any, name: str, vault: Vault, direct: Any) -> Any:
     world = redis.asyncio if front.package.__name__.endswith("asyncio") else redis
     client = world.Redis(host=server.host, port=server.port, credential_provider=vault)
-    return front.package.RedisLock(name, client=client, expire=1, acquire_time=0)
+    return front.package.RedisLock(name, client=client, expire=2, acquire_time=0)
 
 
 def seal(vault: Vault, direct: Any) -> None:
@@ -94,7 +94,7 @@ async def test_loss_is_raised(front: Any, lock: Any, vault: Vault, direct: Any) 
     with pytest.raises(LockLostError, match="VaultError"):
         async with front.held(lock):
             seal(vault, direct)
-            await front.sleep(1.5)
+            await front.sleep(2.5)
 
 
 async def test_acquisition_raises_the_error_of_the_provider(
