@@ -11,7 +11,7 @@ import six
 from redis_lock_decorators._attempts import Attempt
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
-from redis_lock_decorators._rules.arguments import is_borrowed, signature_of
+from redis_lock_decorators._rules.arguments import is_pass_through, signature_of
 from redis_lock_decorators._rules.callables import (
     Kind,
     full_name,
@@ -113,7 +113,7 @@ def _refuse_unfit_arguments(
     function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Refuse arguments that do not fit the function's signature."""
-    if is_borrowed(function):
+    if is_pass_through(function):
         return  # the wrapped function may be called with other arguments
     try:
         signature_of(function).bind(*args, **kwargs)

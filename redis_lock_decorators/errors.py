@@ -31,7 +31,7 @@ HOLDS = " holds it"
 AT_MOST = "its max_hold of"
 
 #: The cure for a loss, by the beginning of its reason.
-_CURES = {
+_ADVICE = {
     UNRENEWED: "grant the missing permission or free memory (redis-lock doctor)",
     UNANSWERED: "check the server and the network, or make expire longer than such an outage",
     NEVER_SENT: "do not block the process or its event loop for so long, or make expire longer",
@@ -166,7 +166,7 @@ class LockLostError(LockNotOwnedError):
 
     def _message(self, lock_name: str, why: str) -> str:
         lost = why or self._now()
-        cures = [cure for reason, cure in _CURES.items() if lost.startswith(reason)][:1]
+        cures = [cure for reason, cure in _ADVICE.items() if lost.startswith(reason)][:1]
         if not cures and (lost == KEY_GONE or self.holder or lost.endswith(HOLDS)):
             gone = "deleted, evicted, released by force, or lost by the server"
             lost = f"{lost} (the key was {gone}, or it expired)"

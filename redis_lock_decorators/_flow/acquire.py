@@ -50,7 +50,7 @@ async def acquire(
         claim.observer.acquiring(claim, began)
     refusal: Refusal | None
     try:
-        if strategy == "cohort" and queues and not claim.is_special():
+        if strategy == "cohort" and queues and not claim.is_fenced_or_confirmed():
             in_queue = partial(compete, port, claim, stop, delta, strategy, queues)
             last = partial(try_last, port, claim, stop)
             refusal = await acquire_in_cohort(port, claim, in_queue, last, stop)

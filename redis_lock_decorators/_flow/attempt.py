@@ -15,11 +15,11 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,
     groups,
-    is_torn,
+    is_slot_moving,
     is_unknown,
     refusal_of,
 )
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations
@@ -32,7 +32,7 @@ LONGEST_CONFIRMATION_MS = 1000
 LEAST_CONFIRMATION_SECONDS = 0.1
 #: The time to live of the last fence. Fences start from the server's clock, so it must only exceed
 #: the time by which a clock is set back, or by which that of the next master is behind.
-FENCE_KEPT_MS = _lua.KEPT
+FENCE_TTL_MS = _lua.COMPANION_TTL
 #: Argument of the script ``acquire``: the last key is no lock. It never exists: while its slot is
 #: moving, no node has all keys of the request, so none runs it.
 GUARDED = 3
@@ -66,7 +66,7 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
         try:
             refusal = await _acquire_group(port, claim, group, until, stop)
         except Exception as error:
-            if not is_torn(port, error):
+            if not is_slot_moving(port, error):
                 raise
             await _release_groups(port, claim, slots, until)
             return SLOT_MOVING
@@ -92,7 +92,7 @@ def _acquire_group(
     port: Port, claim: Claim, group: tuple[bytes, ...], until: float, stop: float
 ) -> Awaitable[Refusal | None]:
     if claim.replicas or claim.fencing:
-        return _acquire_specially(port, claim, group, until, stop)
+        return _acquire_fenced_or_confirmed(port, claim, group, until, stop)
     if claim.clock is not None:
         read = partial(_read_time, claim, port.now())
         return ask(port, "acquire", claim, group, claim.expire_ms, 1, until=until, read=read)
@@ -131,7 +131,7 @@ def _read_time(claim: Claim, sent: float, *reply: Any) -> Refusal | None:
     return refusal_of(*found) if found else None
 
 
-async def _acquire_specially(
+async def _acquire_fenced_or_confirmed(
     port: Port, claim: Claim, group: tuple[bytes, ...], until: float, stop: float
 ) -> Refusal | None:
     """Acquire keys with a fence, or with the confirmation of replicas, or both."""
@@ -161,7 +161,7 @@ async def _acquire_specially(
     if claim.fencing:
         verb, read = "acquire_fenced", _read_fence
         keys += tuple([companion(key, b"fence") for key in group])
-        details.append(FENCE_KEPT_MS)
+        details.append(FENCE_TTL_MS)
     elif is_guarded:
         details.append(GUARDED)
     elif not port.rights.has_get:
@@ -209,5 +209,5 @@ async def _release_groups(
     """
     for group in slots:
         release = partial(release_group, port, claim, group, "script")
-        await port.shield(partial(persist, port, release, until))
+        await port.shield(partial(with_repeats, port, release, until))
     claim.replace_identifier()

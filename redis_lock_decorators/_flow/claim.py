@@ -9,7 +9,7 @@ from typing import Any, Final
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
 from redis_lock_decorators._flow.completion import Completion
-from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.hand_off_decision import HandOffDecision
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import LeaseEnds
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
@@ -84,7 +84,7 @@ class Claim(Term):
         queue_record: what the subscriber of that queue records of it as the holder.
         cohort: the cohort that it waits in or holds the lock for.
         cohort_waiter: its waiter there, until it owns what that was given.
-        disposal: decides whether its identifier is handed off; None if it never is.
+        hand_off_decision: decides whether its identifier is handed off; None if it never is.
         hand_offs: how often its lease was handed off within the process.
 
         state: see ``claim_state.State``.
@@ -105,14 +105,53 @@ class Claim(Term):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
-        "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_asked", "has_queued",
-        "held_until", "identifier", "in_transition", "is_inside", "is_unrecorded", "keys",
-        "late_ends", "late_reply", "lease_ref", "lock_names", "lost_holder", "lost_reason",
-        "may_be_unsettled", "maybe_released", "observer", "owner", "owner_info", "process",
-        "queue_entry", "queue_record", "queue_wait", "recorded_until", "release_flow",
-        "release_sent", "released_keys", "releaser", "renews", "replicas", "sends_text",
-        "shares_identifier", "state", "unconfirmed", "unique",
+        "__weakref__",
+        "clock",
+        "cohort",
+        "cohort_waiter",
+        "completion",
+        "expire",
+        "expire_ms",
+        "fence",
+        "fencing",
+        "grant_ms",
+        "hand_off_decision",
+        "hand_offs",
+        "has_asked",
+        "has_queued",
+        "held_until",
+        "identifier",
+        "in_transition",
+        "is_inside",
+        "is_unrecorded",
+        "keys",
+        "late_ends",
+        "late_reply",
+        "lease_ref",
+        "lock_names",
+        "lost_holder",
+        "lost_reason",
+        "may_be_unsettled",
+        "maybe_released",
+        "observer",
+        "owner",
+        "owner_info",
+        "process",
+        "queue_entry",
+        "queue_record",
+        "queue_wait",
+        "recorded_until",
+        "release_flow",
+        "release_sent",
+        "released_keys",
+        "releaser",
+        "renews",
+        "replicas",
+        "sends_text",
+        "shares_identifier",
+        "state",
+        "unconfirmed",
+        "unique",
     )
     # fmt: on
 
@@ -167,7 +206,7 @@ class Claim(Term):
         #: written by its flow, read by any thread
         self.cohort: JoinedCohort | None = None
         self.cohort_waiter: CohortMember | None = None
-        self.disposal: Disposal | None = None
+        self.hand_off_decision: HandOffDecision | None = None
 
         self.has_asked = False
         self.unconfirmed = ""
@@ -213,8 +252,8 @@ class Claim(Term):
         """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
-        if self.disposal is not None:
-            self.disposal = Disposal()
+        if self.hand_off_decision is not None:
+            self.hand_off_decision = HandOffDecision()
         self.released_keys = self.maybe_released = ()
         self.release_sent, self.recorded_until = None, math.inf
         self.sends_text = False
@@ -254,9 +293,11 @@ class Claim(Term):
 
     def has_handed_off(self) -> bool:
         """Whether its lock was handed to another member of its cohort."""
-        return self.disposal is not None and self.disposal.handed_off() is not None
+        return (
+            self.hand_off_decision is not None and self.hand_off_decision.handed_off() is not None
+        )
 
-    def is_special(self) -> bool:
+    def is_fenced_or_confirmed(self) -> bool:
         """Whether acquiring it takes more than setting its keys."""
         return self.fencing or self.replicas > 0
 

@@ -18,9 +18,9 @@ from redis_lock_decorators._flow.requests import (
     get,
     groups,
     is_forbidden,
-    is_torn,
+    is_slot_moving,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, persist, tidying
+from redis_lock_decorators._flow.retries import OUTAGE, cleanup_limits, with_repeats
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
@@ -46,7 +46,7 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         return await _attempt(port, claim, expire_ms, until)
 
     with adding_notes(port, claim, "extended"):
-        refusal = await persist(port, attempt, port.now() + OUTAGE)
+        refusal = await with_repeats(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
         refuse_over(claim)  # another thread released it, or reported it as lost
         raise record_loss(port, claim, refusal)
@@ -58,7 +58,9 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         if not port.is_outcome(error):
             raise
         # No claim holds the keys that were extended: other clients need not wait for their end.
-        await port.shield(partial(release_keys, port, claim, "script", tidying(port, ROUND_TRIP)))
+        await port.shield(
+            partial(release_keys, port, claim, "script", cleanup_limits(port, ROUND_TRIP))
+        )
         raise
 
 
@@ -81,7 +83,7 @@ async def owner_info(
         if holder is not None:
             own = companion(key, KIND)
             read = partial(get, port, own, lock_name)
-            stored = await persist(port, read, port.now() + OUTAGE)
+            stored = await with_repeats(port, read, port.now() + OUTAGE)
             return parsed(stored) or None if is_of(stored, holder) else None
     return None
 
@@ -104,7 +106,7 @@ async def holders(
     names = lock_names or [key.decode(errors="surrogateescape") for key in keys]
     for key, lock_name in zip(keys, names, strict=True):
         ask_for = partial(_value, port, key, lock_name)
-        found.append(await persist(port, ask_for, port.now() + seconds))
+        found.append(await with_repeats(port, ask_for, port.now() + seconds))
     return found
 
 
@@ -147,7 +149,7 @@ async def _extend(
     try:
         return await ask(port, "extend", claim, group, expire_ms, until=until)
     except Exception as error:
-        if len(group) == 1 or not is_torn(port, error):
+        if len(group) == 1 or not is_slot_moving(port, error):
             raise
     for key in group:  # while their slot is moving, no script may touch several keys
         refusal = await _extend(port, claim, (key,), expire_ms, until)

@@ -9,8 +9,8 @@ from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.owner_info import removing
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, unlock
-from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.requests import Refusal, ask, is_slot_moving, unlock
+from redis_lock_decorators._flow.retries import OUTAGE, with_repeats
 from redis_lock_decorators._rules.keys import with_queue
 
 
@@ -30,7 +30,7 @@ async def force(
         (key, holder) for key, holder in seen if identifier in (None, holder, released_by(holder))
     ]
     for key, holder in wanted:
-        await persist(port, partial(_attempt, port, key, holder), port.now() + OUTAGE)
+        await with_repeats(port, partial(_attempt, port, key, holder), port.now() + OUTAGE)
     return bool(wanted)
 
 
@@ -40,6 +40,8 @@ async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal
     try:
         return await ask(port, "force", claim, with_queue((key,)), until=until, send=send)
     except Exception as error:
-        if not is_torn(port, error):  # while its slot is moving it cannot be granted to a waiter
+        if not is_slot_moving(
+            port, error
+        ):  # while its slot is moving it cannot be granted to a waiter
             raise
     return await unlock(port, claim, key, until)

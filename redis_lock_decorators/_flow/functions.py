@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.requests import (
     may_have_run,
     text,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.retries import OUTAGE, with_repeats
 from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -38,11 +38,11 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
     stop = began + wait
     attempt = partial(_attempt, port, claim)
     try:
-        acquired = await persist(port, attempt, stop)
+        acquired = await with_repeats(port, attempt, stop)
         pauses = delays.waiting(delta, port.random)
         while not acquired and (left := stop - port.now()) > 0:
             await port.sleep(min(next(pauses), left))
-            acquired = await persist(port, attempt, stop)
+            acquired = await with_repeats(port, attempt, stop)
         if not acquired:
             await _undo(port, claim)
         return acquired
@@ -79,7 +79,7 @@ async def release_lock(
 
     try:
         with error_notes.adding_notes(port, claim, "released"):
-            refusal = await persist(port, work, port.now() + OUTAGE, failed)
+            refusal = await with_repeats(port, work, port.now() + OUTAGE, failed)
     except BaseException as error:
         is_repeatable = is_generated(claim.identifier) or not _may_be_released(port, claim, error)
         if is_repeatable and not port.is_outcome(error):
@@ -100,7 +100,7 @@ async def extend_lock(port: Port, claim: Claim) -> bool:
     """Extend the key to the claim's lease from now; False if it is not ours."""
     attempt = partial(_extend, port, claim)
     with error_notes.adding_notes(port, claim, "extended"):
-        return await persist(port, attempt, port.now() + OUTAGE) is None
+        return await with_repeats(port, attempt, port.now() + OUTAGE) is None
 
 
 async def _attempt(port: Port, claim: Claim, until: float) -> bool:

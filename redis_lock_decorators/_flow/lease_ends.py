@@ -67,7 +67,7 @@ class LeaseEnds:
         shortenings = list(self.shortenings)
         return max([_limited(end, one, shortenings) for end, one in self.given.copy().items()])
 
-    def tidy(self) -> None:
+    def remove_outdated(self) -> None:
         """Remove what can no longer change the end, whatever replies arrive."""
         if len(self.given) > 1:
             self._remove_surpassed()

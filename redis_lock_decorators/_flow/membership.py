@@ -15,7 +15,7 @@ class QueueRecord(Protocol):
         """Record that the claim ``after`` holds the lock, if ``before`` did; from any thread."""
 
 
-class Handover(NamedTuple):
+class HandedLock(NamedTuple):
     """A held lock that is handed off within a cohort; the fields are those of a claim."""
 
     identifier: str
@@ -34,16 +34,16 @@ class CohortMember(Protocol):
     wakeup: Any
 
     @property
-    def handover(self) -> Handover | None:
+    def handed_lock(self) -> HandedLock | None:
         """What it was handed, if anything."""
 
-    def hand(self, handover: Handover) -> bool:
+    def hand(self, handed_lock: HandedLock) -> bool:
         """Hand it the lock; False if it has withdrawn."""
 
     def note_progress(self, now: float) -> None:
         """Note that the waiter makes progress."""
 
-    def withdraw(self) -> Handover | None:
+    def withdraw(self) -> HandedLock | None:
         """Accept no lock from now on; what it was handed before, if anything."""
 
 

@@ -153,11 +153,13 @@ async def _send(
         )
     except Exception as error:
         lacks = port.lacks(error)
-        is_torn = lacks == "keys" and count == 1  # its slot is moving: one key needs no other
-        if not is_torn and lacks not in ("command", "right"):
+        is_slot_moving = (
+            lacks == "keys" and count == 1
+        )  # its slot is moving: one key needs no other
+        if not is_slot_moving and lacks not in ("command", "right"):
             raise
         reply = await send(*command, **options)  # raises if the script is forbidden, too
-        if not is_torn:
+        if not is_slot_moving:
             note(None, None)
         return reply
     own = verb_reply(reply)

@@ -11,7 +11,7 @@ from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.losses import record_loss, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
-from redis_lock_decorators._flow.retries import OUTAGE, persist, tidy, tidying
+from redis_lock_decorators._flow.retries import OUTAGE, clean_up, cleanup_limits, with_repeats
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
@@ -36,7 +36,7 @@ async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> 
     refuse_over(claim)
     stop = port.now() + OUTAGE
     while (sent := port.now()) < stop:
-        seen = await persist(port, partial(_left, port, claim), stop)
+        seen = await with_repeats(port, partial(_left, port, claim), stop)
         if seen.free_in is None:
             raise _lost(port, claim, seen)
         if seen.free_in == math.inf:
@@ -98,7 +98,9 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
 
     async def complete() -> None:
         move.is_sent = True
-        _conclude(port, claim, move, await tidy(port, attempt, tidying(port, ROUND_TRIP)))
+        _conclude(
+            port, claim, move, await clean_up(port, attempt, cleanup_limits(port, ROUND_TRIP))
+        )
 
     move.is_sent = port.may_resend
     if move.shortens:
@@ -106,7 +108,7 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     try:
         if move.nearer is not None:
             claim.shorten(move.nearer)
-        return _conclude(port, claim, move, await persist(port, attempt, move.stop, failed))
+        return _conclude(port, claim, move, await with_repeats(port, attempt, move.stop, failed))
     except BaseException as error:
         # The earlier end was assumed: without a reply the lease would be lost then.
         if move.nearer is not None and not port.is_outcome(error):

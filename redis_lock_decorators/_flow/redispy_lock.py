@@ -13,8 +13,8 @@ from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import GOT_LAST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
-from redis_lock_decorators._flow.requests import Refusal, ask, is_torn
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.requests import Refusal, ask, is_slot_moving
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._rules.keys import companion, with_notes, with_queue
@@ -145,7 +145,7 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
         return await _send_settle(port, claim, *details, latest, *record, until=until)
 
     try:
-        refusal = await persist(port, attempt, claim.deadline)
+        refusal = await with_repeats(port, attempt, claim.deadline)
         if refusal is None and port.now() < claim.deadline:
             claim.identifier = name
             claim.deadline = math.inf if request.endless else claim.deadline
@@ -167,7 +167,9 @@ async def _send_settle(
         try:
             return await ask(port, "settle", claim, keys, *details, until=until)
         except Exception as error:
-            if not is_torn(port, error):  # while its slot is moving it is not granted to a waiter
+            if not is_slot_moving(
+                port, error
+            ):  # while its slot is moving it is not granted to a waiter
                 raise
     refusal = await ask(port, "settle", claim, claim.keys, *details, until=until)
     if refusal is None and claim.shares_identifier:

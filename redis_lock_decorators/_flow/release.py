@@ -29,7 +29,13 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     Send,
 )
-from redis_lock_decorators._flow.retries import decide_repeat, first_until, repeat, tidy, tidying
+from redis_lock_decorators._flow.retries import (
+    clean_up,
+    cleanup_limits,
+    decide_repeat,
+    first_until,
+    repeat,
+)
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
@@ -173,11 +179,11 @@ async def _complete(port: Port, claim: Claim, method: ReleaseMethod) -> Refusal 
         return refusal
     once = partial(release_keys, port, claim, method)
     if late is None or sent is None or sent[0] != claim.keys or claim.release_sent is None:
-        return await tidy(port, once, tidying(port, ROUND_TRIP))
+        return await clean_up(port, once, cleanup_limits(port, ROUND_TRIP))
     # The first request may still be run, and only its reply shows then whether it released.
     try:
         claim.release_sent, noted = None, claim.maybe_released
-        refusal = await tidy(port, once, tidying(port, ROUND_TRIP))
+        refusal = await clean_up(port, once, cleanup_limits(port, ROUND_TRIP))
         if refusal is None or claim.maybe_released != noted:
             return refusal
         return await explained(port, claim, refusal, late, sent)

@@ -18,14 +18,20 @@ from redis_lock_decorators._flow.release_methods import (
     native,
     transaction,
 )
-from redis_lock_decorators._flow.requests import Refusal, is_torn, may_have_run, unlock, worst
+from redis_lock_decorators._flow.requests import (
+    Refusal,
+    is_slot_moving,
+    may_have_run,
+    unlock,
+    worst,
+)
 from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 
 #: Seconds after a release without a reply in which it may be repeated if others may use the same
 #: identifier. The record lasts twice as long, and a request is repeated for a while by itself.
-RECORDED = _lua.NOTED / 2000
+RECORDED = _lua.RECORD_TTL / 2000
 #: A function that releases one key until a time.
 ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
 
@@ -70,7 +76,7 @@ async def with_fallbacks(
         return refusal
     except Exception as error:
         may_fall_back = not (is_unrecorded or _may_end_another(claim, part))
-        if may_fall_back and is_torn(port, error):
+        if may_fall_back and is_slot_moving(port, error):
             claim.release_sent = None
             if port.lacks(error) == "moved key":
                 claim.note_maybe_released(part, began)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.retries import TIDYING
+from redis_lock_decorators._flow.retries import CLEANUP
 
 #: Seconds between two checks whether the other release has ended: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
@@ -19,7 +19,7 @@ async def wait_for_other(port: Port, claim: Claim, flow: object) -> None:
     """
     if sum(other is claim for other in port.interrupted()) > 1:  # one is the caller itself
         return
-    pause, stop = FIRST_PAUSE, port.now() + TIDYING
+    pause, stop = FIRST_PAUSE, port.now() + CLEANUP
     while claim.state is not ENDED and claim.release_flow.setdefault(FLOW, flow) is not flow:
         if port.now() >= stop:
             claim.release_flow[FLOW] = flow

@@ -16,12 +16,12 @@ from redis_lock_decorators._flow.requests import (
     ReplyMismatch,
     ask,
     is_forbidden,
-    is_torn,
+    is_slot_moving,
     raise_failure,
     record_arguments,
     text,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, tidy, tidying
+from redis_lock_decorators._flow.retries import OUTAGE, clean_up, cleanup_limits
 from redis_lock_decorators._flow.sent_releases import sending
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
 from redis_lock_decorators._flow.unanswered_releases import (
@@ -262,10 +262,10 @@ async def recheck_queue(port: Port, claim: Claim, key: bytes) -> None:
         try:
             await ask(port, "recheck", claim, keys, until=until, read=lambda *seen: None)
         except Exception as error:
-            if not is_torn(port, error):  # no lock can be granted while its slot is moving
+            if not is_slot_moving(port, error):  # no lock can be granted while its slot is moving
                 raise
 
-    await port.shield(partial(tidy, port, recheck, tidying(port, ROUND_TRIP)))
+    await port.shield(partial(clean_up, port, recheck, cleanup_limits(port, ROUND_TRIP)))
 
 
 async def _both(

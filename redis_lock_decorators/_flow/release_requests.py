@@ -34,7 +34,7 @@ def release_keys(
 
     None: all are released, or are as an earlier release of the claim would have left them.
     """
-    if claim.disposal is not None and is_handed_off(claim):
+    if claim.hand_off_decision is not None and is_handed_off(claim):
         return _nothing()  # another claim of the process holds the keys
     if claim.release_sent is not None:  # an exception came before the outcome was recorded
         claim.note_maybe_released(*claim.release_sent)
@@ -123,7 +123,8 @@ def _request(
     note = partial(setattr, claim, "release_sent", (part, now))  # as ``sent_releases`` does
     if claim.queue_entry is not None:
         return cancel(port, claim, claim.queue_entry, until, partial(send, sending=note))
-    verb, details = "release", record_arguments(port, claim)
+    verb: str = "release"
+    details: tuple[str | int, ...] = record_arguments(port, claim)
     left = claim.min_hold_left(now) if claim.held_until > -math.inf else 0
     if left:
         verb, details = "min_hold", (left, *details)

@@ -13,7 +13,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, again
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, second_limits
 from redis_lock_decorators._rules import keys as keys_rules
 from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.errors import LockError, LockNameError, shown
@@ -140,7 +140,7 @@ async def ask(
                     raise
                 reply = await _send_digest(port, send, script, command, options, error)
             else:
-                options["until"] = again(until, port.now() + ROUND_TRIP)
+                options["until"] = second_limits(until, port.now() + ROUND_TRIP)
                 reply = await send("EVAL", script.text, *command[2:], **options)
     except BaseException as error:
         if not port.was_sent(error):
@@ -209,29 +209,30 @@ def is_forbidden(port: Port, error: Exception) -> bool:
     return port.lacks(error) in ("command", "right")
 
 
-def is_torn(port: Port, error: Exception) -> bool:
+def is_slot_moving(port: Port, error: Exception) -> bool:
     """Whether the request failed because its keys are on two nodes: their slot is moving."""
     return port.lacks(error) in ("keys", "moved key")
 
 
-def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
+def record_arguments(port: Port, claim: Claim) -> tuple[str, ...]:
     """Arguments of a release script: what it records a release of a lock with waiters as.
 
     A client that resends requests on its own may send a second copy when the lock is gone. Only a
-    record shows then whether the first copy or another client ended it, so the 1 requests a record
-    even without waiters. So does the 2 for an identifier that others may use: if the key holds it
-    after the first copy, the lock is another holder's. With the 3 it is so too if another
-    acquisition got the identifier last, and with the 4 unless this one is known to have got it.
+    record shows then whether the first copy or another client ended it, so "always" requests a
+    record even without waiters. So does the rest, for an identifier that others may use: if the key
+    holds it after the first copy, the lock is another holder's ("shared"). It is so too if another
+    acquisition got the identifier last ("unless other"), or if this one is not known to have got it
+    ("if own").
     """
     if not claim.releaser:
         claim.releaser = new_identifier()
     if claim.shares_identifier:
         if not claim.got_shared_identifier:
-            return claim.releaser, 2
+            return claim.releaser, "shared"
         is_strict = claim.may_be_unsettled or port.now() >= claim.recorded_until
-        return claim.releaser, 4 if is_strict else 3
+        return claim.releaser, "if own" if is_strict else "unless other"
     if port.may_resend:
-        return claim.releaser, 1
+        return claim.releaser, "always"
     return () if claim.releaser == claim.identifier else (claim.releaser,)
 
 
@@ -246,7 +247,7 @@ async def cancel(
         keys = keys_rules.with_queue(claim.keys)
         return await ask(port, "cancel", claim, keys, entry, until=until, send=send)
     except Exception as error:
-        if not is_torn(port, error):
+        if not is_slot_moving(port, error):
             raise
     for key in claim.keys:
         await unlock(port, claim, key, until, send=send)

@@ -7,7 +7,12 @@ from typing import TypeVar
 
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import NeverSent, is_unknown
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until, extended, repeated
+from redis_lock_decorators._flow.timeouts import (
+    ROUND_TRIP,
+    TimeLimits,
+    limit_after_failure,
+    repeated,
+)
 from redis_lock_decorators._rules import delays
 
 T = TypeVar("T")
@@ -18,10 +23,10 @@ Failed = Callable[[Exception, float], object]
 OUTAGE = 5.0
 #: Longest time, in seconds, for a cleanup to wait in the send queue of a server that answers: when
 #: many waiters give up at once, their cleanups queue up.
-TIDYING = 30.0
+CLEANUP = 30.0
 
 
-async def persist(
+async def with_repeats(
     port: Port,
     attempt: Callable[[float], Awaitable[T]],
     end: float,
@@ -47,7 +52,9 @@ def first_until(started: float, end: float) -> float:
     if end <= until:
         least = started + ROUND_TRIP
         return end if end > least else least
-    limit = float.__new__(Until, until)  # not by Until(...), for speed: every request does this
+    limit = float.__new__(
+        TimeLimits, until
+    )  # not by TimeLimits(...), for speed: every request does this
     limit.end, limit.is_repeated = end, False
     return limit
 
@@ -61,10 +68,10 @@ def decide_repeat(
     return is_unknown(port, error)
 
 
-async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Until) -> T:
+async def clean_up(port: Port, attempt: Callable[[float], Awaitable[T]], until: TimeLimits) -> T:
     """Repeat ``attempt(until)``, a cleanup, while its outcome is unknown.
 
-    On a server that is silent or down, not past ``until`` (see ``tidying``): keys there expire.
+    On a server that is silent or down, not past ``until``, as of ``cleanup_limits``: keys expire.
     """
     started = port.now()
     try:
@@ -75,10 +82,10 @@ async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Unti
         return await repeat(port, attempt, until, until.end, error, None, until - started)
 
 
-def tidying(port: Port, seconds: float) -> Until:
+def cleanup_limits(port: Port, seconds: float) -> TimeLimits:
     """The time limits of a cleanup, which takes so many seconds on a silent server."""
     now = port.now()
-    return Until(now + seconds, now + TIDYING)
+    return TimeLimits(now + seconds, now + CLEANUP)
 
 
 async def repeat(
@@ -94,7 +101,7 @@ async def repeat(
 
     Gives up after ``outage`` seconds without a reply.
     """
-    until = repeated(extended(until, end, error, outage))
+    until = repeated(limit_after_failure(until, end, error, outage))
     stop = min(end, until)
     try:
         for pause in delays.recovering(port.random):
@@ -117,7 +124,7 @@ async def repeat(
                 if not is_unknown(port, failure):
                     break
         if isinstance(error, NeverSent) and port.now() < end:
-            return await persist(port, attempt, end, failed)  # no outage: others get replies
+            return await with_repeats(port, attempt, end, failed)  # no outage: others get replies
         raise error
     finally:
         del error  # its traceback refers to this frame: a reference cycle

@@ -78,7 +78,7 @@ def _identifiers(claim: Claim) -> list[str]:
     again may have been granted the lock by its former entry.
     """
     entries = [] if claim.queue_wait is None else claim.queue_wait.entries()
-    received = None if claim.cohort_waiter is None else claim.cohort_waiter.handover
+    received = None if claim.cohort_waiter is None else claim.cohort_waiter.handed_lock
     identifier = claim.identifier if received is None else received.identifier
     own = [] if claim.has_handed_off() else [identifier]
     return own + [entry.split("|")[1] for entry in entries]

@@ -109,6 +109,6 @@ class Term:
         while ends.given:  # nothing is known of the end of an external token
             end, duration = ends.believed()
             if self.deadline == end and self.duration == duration:
-                ends.tidy()
+                ends.remove_outdated()
                 break
             self.duration, self.deadline = duration, end

@@ -10,7 +10,7 @@ from redis_lock_decorators._rules.marks import marked
 ROUND_TRIP = 1.0
 
 
-class Until(float):
+class TimeLimits(float):
     """The latest time for the reply of a silent server, in monotonic seconds.
 
     Attributes:
@@ -23,7 +23,7 @@ class Until(float):
     end: float
     is_repeated: bool
 
-    def __new__(cls, until: float, end: float, is_repeated: bool = False) -> Until:
+    def __new__(cls, until: float, end: float, is_repeated: bool = False) -> TimeLimits:
         self = float.__new__(cls, until)
         self.end, self.is_repeated = end, is_repeated
         return self
@@ -31,29 +31,29 @@ class Until(float):
 
 def end_of(until: float) -> float:
     """The latest time for a reply while the server answers others; ``until`` if not given."""
-    return until.end if isinstance(until, Until) else until
+    return until.end if isinstance(until, TimeLimits) else until
 
 
-def repeated(until: float) -> Until:
+def repeated(until: float) -> TimeLimits:
     """The same time limits, for a request that is sent once more."""
-    return Until(until, end_of(until), True)
+    return TimeLimits(until, end_of(until), True)
 
 
-def later(until: float, seconds: float) -> Until:
+def delayed_limits(until: float, seconds: float) -> TimeLimits:
     """The time limits of a request that is sent so many seconds later; their end remains."""
-    return Until(until + seconds, end_of(until), is_repeated(until))
+    return TimeLimits(until + seconds, end_of(until), is_repeated(until))
 
 
 def is_repeated(until: float) -> bool:
     """Whether the request with this time limit was sent before."""
-    return isinstance(until, Until) and until.is_repeated
+    return isinstance(until, TimeLimits) and until.is_repeated
 
 
-def again(until: float, latest: float) -> float:
+def second_limits(until: float, latest: float) -> float:
     """The time limits of a second request after the reply to a first one; at least ``latest``."""
     if until >= latest:
         return until
-    return Until(latest, max(latest, end_of(until)), is_repeated(until))
+    return TimeLimits(latest, max(latest, end_of(until)), is_repeated(until))
 
 
 def with_send_time(error: Exception, moment: float) -> Exception:
@@ -61,12 +61,12 @@ def with_send_time(error: Exception, moment: float) -> Exception:
     return marked(error, "sent_at", moment)
 
 
-def extended(until: float, end: float, error: Exception, seconds: float) -> float:
+def limit_after_failure(until: float, end: float, error: Exception, seconds: float) -> float:
     """``until``, or ``seconds`` after the failed request was sent if it was queued before."""
     return max(until, min(end, getattr(error, "sent_at", -math.inf) + seconds))
 
 
-def prolonged(until: float, latest: float) -> float:
+def limit_after_queueing(until: float, latest: float) -> float:
     """The time limit of a request that was queued until now: ``latest``, but not past its end."""
     end = end_of(until)
-    return Until(min(latest, end), end, is_repeated(until)) if end > until else until
+    return TimeLimits(min(latest, end), end, is_repeated(until)) if end > until else until

@@ -16,10 +16,10 @@ from redis_lock_decorators._flow.requests import (
     is_unknown,
 )
 from redis_lock_decorators._flow.retries import (
-    tidy,
-    tidying,
+    clean_up,
+    cleanup_limits,
 )
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, TimeLimits
 
 #: Seconds to try to undo an acquisition on a server that has just failed to answer.
 UNDO_TIME = 0.25
@@ -58,17 +58,19 @@ async def _undo(
     if cause is not None or claim.was_held():
         claim.sends_text = True  # a server that is silent now may run it later
     is_outage = isinstance(cause, Exception) and is_unknown(port, cause)
-    until = tidying(port, UNDO_TIME if is_outage else ROUND_TRIP)
+    until = cleanup_limits(port, UNDO_TIME if is_outage else ROUND_TRIP)
     once = partial(release_keys, port, claim, "script")
-    undo_keys = once if is_outage else partial(tidy, port, once)  # an outage was waited out already
+    undo_keys = (
+        once if is_outage else partial(clean_up, port, once)
+    )  # an outage was waited out already
     await port.shield(partial(_end_and_undo, port, claim, undo_keys, until, notify), ROUND_TRIP)
 
 
 async def _end_and_undo(
     port: Port,
     claim: Claim,
-    undo_keys: Callable[[Until], Awaitable[Refusal | None]],
-    until: Until,
+    undo_keys: Callable[[TimeLimits], Awaitable[Refusal | None]],
+    until: TimeLimits,
     notify: Notify | None,
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""

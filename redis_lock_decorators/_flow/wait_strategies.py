@@ -26,8 +26,8 @@ from redis_lock_decorators._flow.requests import (
 from redis_lock_decorators._flow.retries import (
     decide_repeat,
     first_until,
-    persist,
     repeat,
+    with_repeats,
 )
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules import delays
@@ -49,7 +49,7 @@ async def compete(
         claim.replace_identifier()
     if not queues:
         attempt = partial(try_once, port, claim, stop=stop)
-        refusal = await persist(port, attempt, stop)
+        refusal = await with_repeats(port, attempt, stop)
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, strategy, delta)
         )
@@ -69,7 +69,7 @@ async def compete(
                 return None
         attempt = partial(try_once, port, claim, stop=stop)
         if refusal is TOO_LATE:  # the key may still be ours; in the queue, others would be first
-            refusal = await persist(port, attempt, stop)
+            refusal = await with_repeats(port, attempt, stop)
         pauses = delays.growing(delta, port.random)
         return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
@@ -79,7 +79,7 @@ async def compete(
 async def try_last(port: Port, claim: Claim, stop: float) -> Refusal | None:
     if not claim.identifier:
         claim.replace_identifier()
-    return await persist(port, partial(try_once, port, claim, stop=stop), stop)
+    return await with_repeats(port, partial(try_once, port, claim, stop=stop), stop)
 
 
 def _pauses(port: Port, strategy: WaitStrategy, delta: float) -> Iterator[float]:
@@ -92,7 +92,7 @@ def _queues_first(port: QueuePort, key: bytes, claim: Claim) -> bool:
     That acquires a free lock by one request too. If it tried before, waiters that arrived later
     would be ahead of it in the queue by the time it is refused.
     """
-    return port.is_subscribed(key) and not claim.is_special()
+    return port.is_subscribed(key) and not claim.is_fenced_or_confirmed()
 
 
 async def _queue(
@@ -117,7 +117,7 @@ async def _queue(
             _log_polling(claim, error)
             await _leave_queue(port, claim, stop)
             if last is NOT_TRIED:
-                last = await persist(port, attempt, stop)
+                last = await with_repeats(port, attempt, stop)
             last = last and await _poll(port, claim, attempt, last, stop, pauses)
         if port.now() >= stop:
             break
@@ -134,7 +134,7 @@ def _log_polling(claim: Claim, error: Exception) -> None:
 async def _leave_queue(port: Port, claim: Claim, stop: float) -> None:
     """Leave the queue, or forget the queue entry if the user has no right to remove it."""
     try:
-        await persist(port, partial(leave_queue, port, claim), stop)
+        await with_repeats(port, partial(leave_queue, port, claim), stop)
     except Exception as failure:
         if not is_forbidden(port, failure):
             raise
@@ -158,5 +158,5 @@ async def _poll(
     while last is not None and (left := stop - port.now()) > 0:
         refuse_interrupted(port, claim, last.holder)
         await port.sleep(min(next(pauses), left))
-        last = await persist(port, attempt, stop)
+        last = await with_repeats(port, attempt, stop)
     return last

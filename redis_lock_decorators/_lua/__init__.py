@@ -17,11 +17,11 @@ class Script(NamedTuple):
 
 #: The time to live of a lock's other keys without waiters, in milliseconds: its queue, the state
 #: of its waiters, its last fence.
-KEPT = 60_000
+COMPANION_TTL = 60_000
 #: How long a release is recorded, in milliseconds: no request is repeated later.
-NOTED = 30_000
+RECORD_TTL = 30_000
 #: The most releases of a lock that are recorded.
-MOST_NOTED = 1_000
+MOST_RECORDS = 1_000
 #: The files that are included before a verb's script: "grant_next" if it may grant a lock,
 #: "only_master" if it may answer without writing.
 INCLUDED = {
@@ -39,7 +39,8 @@ def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
     parts = (*INCLUDED[verb], verb)
     folder = files(__package__)  # not a path: the program may be one zip archive
-    limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
+    names = b"COMPANION_TTL, RECORD_TTL, MOST_RECORDS"
+    limits = b"local %b = %d, %d, %d\n" % (names, COMPANION_TTL, RECORD_TTL, MOST_RECORDS)
     begin = limits if "grant_next" in parts else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, digest(text))

@@ -32,7 +32,7 @@ end
 if redis.call('ZADD', queue, 'NX', ticket, entry) == 0 then
   ticket = tonumber(redis.call('ZSCORE', queue, entry)) -- it is in the queue already
 end
-redis.pcall('PEXPIRE', queue, KEPT)
+redis.pcall('PEXPIRE', queue, COMPANION_TTL)
 if not holder then
   grant_next(key, queue, waiters, nil, ARGV[4])
   holder, left = redis.call('GET', key), redis.call('PTTL', key)

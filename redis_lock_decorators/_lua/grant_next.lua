@@ -1,6 +1,6 @@
--- Included before the scripts that may grant a lock. _lua/__init__.py sets before it KEPT: the time to live of the queue and
--- of the waiters' state, and NOTED: how long a release is recorded, both in milliseconds; MOST_NOTED: how many releases of a
--- lock are recorded.
+-- Included before the scripts that may grant a lock. _lua/__init__.py sets before it COMPANION_TTL: the time to live of the
+-- queue and of the waiters' state, and RECORD_TTL: how long a release is recorded, both in milliseconds; MOST_RECORDS: how many
+-- releases of a lock are recorded.
 -- A queue entry is "channel|identifier|grant in milliseconds", with its ticket as the score. The state of the waiters has the
 -- entry that the lock was last granted to ("granted"), until its waiter entered or released, and the channels of processes
 -- that let a grant expire ("suspect:channel"). Messages, on channels that any client may publish and subscribe to:
@@ -108,7 +108,7 @@ local function grant_next(key, queue, waiters, releaser, alive)
       redis.call('HDEL', waiters, 'granted')
       if channel and channel ~= alive then -- the grant expired: nothing is granted to this process until its next request
         redis.pcall('HSET', waiters, 'suspect:' .. channel, 1)
-        redis.pcall('PEXPIRE', waiters, KEPT) -- now, as a command below may fail
+        redis.pcall('PEXPIRE', waiters, COMPANION_TTL) -- now, as a command below may fail
       end
     end
   end
@@ -135,7 +135,7 @@ local function grant_next(key, queue, waiters, releaser, alive)
       is_granted = true
       if publish(channel, 'turn|' .. redis.sha1hex(identifier) .. '|' .. proof(identifier, key)) then
         redis.pcall('HSET', waiters, 'granted', first[1])
-        redis.pcall('PEXPIRE', waiters, KEPT)
+        redis.pcall('PEXPIRE', waiters, COMPANION_TTL)
         return
       end
       known[channel] = 0
@@ -145,7 +145,7 @@ local function grant_next(key, queue, waiters, releaser, alive)
       if wake_last(queue, waiters) or skipped == MOST_UNREACHED then
         free(is_granted, key)
         redis.pcall('HDEL', waiters, 'granted') -- that of the releaser, which did not let the grant expire
-        redis.pcall('PEXPIRE', waiters, KEPT)
+        redis.pcall('PEXPIRE', waiters, COMPANION_TTL)
         return
       end
     end
@@ -154,13 +154,13 @@ local function grant_next(key, queue, waiters, releaser, alive)
   free(is_granted, key, waiters)
 end
 
--- Record for NOTED milliseconds who released a lock, so that a copy of the request that finds another holder knows that it
--- was done. At most MOST_NOTED releases are recorded, unless others may use the same identifier. The lock is released by then:
+-- Record for RECORD_TTL milliseconds who released a lock, so that a copy of the request that finds another holder knows that it
+-- was done. At most MOST_RECORDS releases are recorded, unless others may use the same identifier. The lock is released by then:
 -- an error must neither end the script nor leave a record without expiry.
 -- is_awaited: there are waiters, so save time: old records are removed by the next release without waiters.
 -- is_new: keep the records for that long from now; else no longer than before.
 -- is_shared: others may use the same identifier, so that each record is needed until it expires.
-local function note_release(released, releaser, is_awaited, is_new, is_shared)
+local function record_release(released, releaser, is_awaited, is_new, is_shared)
   local time = redis.pcall('TIME')
   local now = not time.err and time[1] * 1000 + math.floor(time[2] / 1000)
   -- If the clock was set back, the last records are in its future and would be kept instead of this one.
@@ -174,12 +174,12 @@ local function note_release(released, releaser, is_awaited, is_new, is_shared)
     redis.pcall('ZREMRANGEBYSCORE', released, -1, -1) -- the acquisition that has ended, see settle.lua
   end
   if not is_awaited or is_shared then
-    trimmed = redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - NOTED)
+    trimmed = redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - RECORD_TTL)
   end
   if not is_shared then
-    trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_NOTED - 1)
+    trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_RECORDS - 1)
   end
-  local ends = is_new and redis.pcall('PEXPIRE', released, NOTED) or 1
+  local ends = is_new and redis.pcall('PEXPIRE', released, RECORD_TTL) or 1
   if type(trimmed) ~= 'number' or type(ends) ~= 'number' then
     redis.pcall('DEL', released)
   end

@@ -17,7 +17,7 @@ for i = 1, count do
     redis.pcall('HDEL', KEYS[2 * count + i], 'granted')
     local entries = redis.pcall('ZRANGE', KEYS[count + i], 0, 99)
     if #entries > 0 or ARGV[5] then
-      note_release(released, releaser, #entries > 0, true)
+      record_release(released, releaser, #entries > 0, true)
     end
     wake_one(entries)
   else

@@ -6,9 +6,9 @@
 --       then the numbers, from 0, of the entries that are not in the queue}
 local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 redis.call('ZSCORE', queue, ARGV[3] or '') -- without the right to it, or if this is no queue: fail before anything is written
-local kept = redis.pcall('PEXPIRE', queue, KEPT)
+local kept = redis.pcall('PEXPIRE', queue, COMPANION_TTL)
 if type(kept) == 'table' and string.find(kept.err, 'READONLY', 1, true) then
-  redis.call('PEXPIRE', queue, KEPT) -- a replaced master does not have the lock: ask the new one
+  redis.call('PEXPIRE', queue, COMPANION_TTL) -- a replaced master does not have the lock: ask the new one
 end
 local holder, left = redis.call('GET', key), redis.call('PTTL', key)
 if not holder then

@@ -1,23 +1,24 @@
 -- Release every key that holds this identifier: grant it to its first waiter, or delete it. Leave the others unchanged.
 -- The release of a lock that has waiters, or had some a moment ago, is recorded: so a second copy of the request, which
--- finds another holder, can tell that the first one released it. Without waiters it is recorded only if ARGV[4] asks for it.
+-- finds another holder, can tell that the first one released it. Without waiters it is recorded only with an ARGV[4].
 -- If others may use the identifier too, a holder by the same one may be another: what is recorded of releases and by settle.lua
 -- decides.
 -- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
--- ARGV  identifier, serial number of the request, what the release is recorded as (nothing: the identifier), 1 to record it
---       even without waiters: the client may send copies on its own; 2 the same, as others may use the identifier; 3 the
---       same, unless another acquisition got the identifier last; 4 the same, and only if this one is known to have got it
+-- ARGV  identifier, serial number of the request, what the release is recorded as (nothing: the identifier), when it is
+--       recorded even without waiters: "always", as the client may send copies on its own; "shared", as others may use the
+--       identifier; "unless other", the same, but nothing is released if another acquisition got the identifier last; "if own",
+--       the same, but nothing is released unless this one is known to have got it
 -- reply "identifier:serial" when all are released; else {"identifier:serial", then for each key that was not:
 --       its number from 0, the identifier found or '' (0: other data)}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 4
-local releaser, is_always_noted = ARGV[3] or ARGV[1], ARGV[4]
-local is_shared = is_always_noted and is_always_noted ~= '1'
+local releaser, records = ARGV[3] or ARGV[1], ARGV[4]
+local is_shared = records and records ~= 'always'
 local function may_be_another(released)
   if was_released(released, releaser) then
     return true
-  elseif is_always_noted == '2' or was_released(released, 'by:' .. releaser) then
+  elseif records == 'shared' or was_released(released, 'by:' .. releaser) then
     return false
-  elseif is_always_noted == '4' then
+  elseif records == 'if own' then
     return true
   end
   local last = redis.pcall('ZRANGE', released, 0, 0, 'WITHSCORES')
@@ -44,8 +45,8 @@ for i = 1, count do
     else
       redis.call('DEL', key, waiters)
     end
-    if companions > 0 or is_always_noted then
-      note_release(released, releaser, is_awaited, is_awaited or is_always_noted, is_shared)
+    if companions > 0 or records then
+      record_release(released, releaser, is_awaited, is_awaited or records, is_shared)
     end
   end
 end

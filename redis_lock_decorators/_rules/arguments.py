@@ -36,7 +36,7 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature:
         ) from None
 
 
-def is_borrowed(function: Callable[..., object]) -> bool:
+def is_pass_through(function: Callable[..., object]) -> bool:
     """Whether a function is a wrapper that takes any arguments, so ``signature_of`` unwraps it."""
     try:
         return hasattr(function, "__wrapped__") and not _is_explicit(function)

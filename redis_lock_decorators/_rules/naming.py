@@ -47,7 +47,7 @@ def namer(
     signature = arguments.signature_of(function)
     if lock_name is not None:
         return _naming_function(_from_templates(lock_name, signature, function), function)
-    return _naming_function(_from_first_argument(function, signature), function, _cure_of_first)
+    return _naming_function(_from_first_argument(function, signature), function, _advice_for_first)
 
 
 def label_of(function: Callable[..., object], lock_name: LockName | None) -> str:
@@ -65,7 +65,7 @@ def errors_naming(function: Callable[..., object]) -> Iterator[None]:
         raise
 
 
-def _cure_of_first(function: Callable[..., object], args: tuple[object, ...]) -> str:
+def _advice_for_first(function: Callable[..., object], args: tuple[object, ...]) -> str:
     """Return what to do if the first argument cannot name the lock."""
     if not (args and isinstance(args[0], FunctionType)):
         return _BY_FIRST
@@ -159,7 +159,11 @@ def _from_templates(
     writers = [templates.compiled(text, signature, own_name) for text in texts]
     name = _written_by(writers)
     reads = any(root in signature.parameters for text in texts for root in templates.roots(text))
-    return _unshifted(name, signature) if reads and arguments.is_borrowed(function) else name
+    return (
+        _with_shift_check(name, signature)
+        if reads and arguments.is_pass_through(function)
+        else name
+    )
 
 
 def _written_by(writers: list[templates.Writer]) -> Namer:
@@ -169,7 +173,7 @@ def _written_by(writers: list[templates.Writer]) -> Namer:
     return lambda args, kwargs: checked_names([write(args, kwargs) for write in writers])
 
 
-def _unshifted(name: Namer, signature: inspect.Signature) -> Namer:
+def _with_shift_check(name: Namer, signature: inspect.Signature) -> Namer:
     """Return the rule, which refuses calls whose arguments do not fit the signature."""
     refuse_shifted = arguments.shift_check(signature)
 

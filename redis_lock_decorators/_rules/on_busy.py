@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from redis_lock_decorators._rules.arguments import is_borrowed
+from redis_lock_decorators._rules.arguments import is_pass_through
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
 from redis_lock_decorators._rules.fitting import takes_calls_of
 from redis_lock_decorators._rules.shown_values import shown_value
@@ -51,7 +51,7 @@ def refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
 
 def refuse_other_arguments(busy: Callable[..., Any], function: Callable[..., Any]) -> None:
     """Refuse an ``on_busy`` that does not take the arguments of the decorated function."""
-    if not is_borrowed(function) and not takes_calls_of(busy, function):
+    if not is_pass_through(function) and not takes_calls_of(busy, function):
         raise ConfigurationError(
             f"on_busy={full_name(busy)} does not take the arguments of the call: give a "
             f"function with the parameters of {full_name(function)}"

@@ -66,7 +66,7 @@ class TaskTokenSlots:
         running = current_owner()
         token_slot = self._own.get(running)
         if token_slot is None:
-            self._tidy()
+            self._remove_expired()
             token_slot = self._own[running] = _TaskTokenSlot(running, self._holding)
         return token_slot
 
@@ -76,11 +76,11 @@ class TaskTokenSlots:
         if token_slot is None or (by_hand and token_slot.claim is None):
             token_slot = self._held()
             if token_slot.hold is None:  # the release is refused once; later ones may succeed
-                self._tidy()
+                self._remove_expired()
                 self._forgot = False
         return token_slot.hold
 
-    def _tidy(self) -> None:
+    def _remove_expired(self) -> None:
         """Remove expired slots; a task that has not ended keeps its own."""
         for token_slot in list(self._holding):
             if token_slot.is_over():

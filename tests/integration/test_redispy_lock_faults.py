@@ -203,12 +203,12 @@ async def test_failed_acquisition_leaves_the_holder_with_the_same_token(proxy, d
 def test_each_release_by_a_shared_identifier_is_recorded(direct, name):
     keys = with_notes((name.encode(),))
     release = _lua.script("release").text
-    for number in range(_lua.MOST_NOTED + 2):
+    for number in range(_lua.MOST_RECORDS + 2):
         direct.set(name, MINE, px=10_000)
-        assert direct.eval(release, len(keys), *keys, MINE, number, f"releaser:{number}", 2)
+        assert direct.eval(release, len(keys), *keys, MINE, number, f"releaser:{number}", "shared")
 
-    assert direct.zcard(keys[-1]) == _lua.MOST_NOTED + 2
-    assert 0 < direct.pttl(keys[-1]) <= _lua.NOTED
+    assert direct.zcard(keys[-1]) == _lua.MOST_RECORDS + 2
+    assert 0 < direct.pttl(keys[-1]) <= _lua.RECORD_TTL
     direct.delete(*keys)
 
 

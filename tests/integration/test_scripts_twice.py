@@ -146,7 +146,7 @@ def test_lock_is_released_without_permission_to_note_it(
     real.client.execute_command("ACL", "SETUSER", "limited", *rules)
     client = local.client(username="limited", password="any")  # noqa: S106
     real.client.set(keys[0], MINE, px=60_000)
-    details = (5_000, MINE, 1) if verb == "min_hold" else (MINE, 1)
+    details = (5_000, MINE, "always") if verb == "min_hold" else (MINE, "always")
 
     assert client.eval(_lua.script(verb).text, 4, *keys, MINE, 1, *details) == b"mine:1"
 
@@ -161,25 +161,25 @@ def test_repeated_release_finds_its_note(real: Server, keys: tuple[bytes, ...]) 
         return client.eval(text, 4, *keys, MINE, 1, *details)
 
     client.set(keys[0], MINE, px=60_000)
-    assert released("first", 1) == "mine:1"
+    assert released("first", "always") == "mine:1"
     client.set(keys[0], "another", px=60_000)
 
-    assert released("first", 1) == released("first") == "mine:1"
+    assert released("first", "always") == released("first") == "mine:1"
     assert released() == released("second") == ["mine:1", 0, "another"]
-    assert 29_000 < client.pttl(keys[3]) <= _lua.NOTED
+    assert 29_000 < client.pttl(keys[3]) <= _lua.RECORD_TTL
 
 
 def test_number_of_noted_releases_is_limited(real: Server, keys: tuple[bytes, ...]) -> None:
     client, text = real.client, _lua.script("release").text
-    half_a_minute_ago = int(client.time()[0]) * 1000 - _lua.NOTED
+    half_a_minute_ago = int(client.time()[0]) * 1000 - _lua.RECORD_TTL
     client.zadd(keys[3], {f"old {number}": half_a_minute_ago - number for number in range(20)})
-    for number in range(_lua.MOST_NOTED + 20):
+    for number in range(_lua.MOST_RECORDS + 20):
         client.set(keys[0], MINE, px=60_000)
-        client.eval(text, 4, *keys, MINE, 1, f"number {number}", 1)
+        client.eval(text, 4, *keys, MINE, 1, f"number {number}", "always")
         assert number or client.zcard(keys[3]) == 1
 
-    assert client.zcard(keys[3]) == _lua.MOST_NOTED
-    assert client.zscore(keys[3], f"number {_lua.MOST_NOTED + 19}") is not None
+    assert client.zcard(keys[3]) == _lua.MOST_RECORDS
+    assert client.zscore(keys[3], f"number {_lua.MOST_RECORDS + 19}") is not None
 
 
 @pytest.mark.parametrize("has_notes", [False, True])

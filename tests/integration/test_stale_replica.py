@@ -40,9 +40,9 @@ REQUESTS = [
     ("settle", LOCKS[:1], ("final", 1, 1)),
     ("time_left", LOCKS[:1], (1,)),
     ("adjust", LOCKS[:1], (1, 2, 10**15)),
-    ("release", RELEASED, (MINE, 1)),
-    ("release", TWO_RELEASED, (MINE, 1)),
-    ("min_hold", RELEASED, (LEASE, MINE, 1)),
+    ("release", RELEASED, (MINE, "always")),
+    ("release", TWO_RELEASED, (MINE, "always")),
+    ("min_hold", RELEASED, (LEASE, MINE, "always")),
     ("unlock", LOCKS[:1], (0,)),
     ("force", QUEUED, ()),
 ]

@@ -21,6 +21,7 @@ OTHER_KEYS = ("lock2", "queue2", "waiters2", "released2")
 NOTING = ("release", "min_hold")
 WAITERS, CHANNELS = st.sampled_from("abc"), st.sampled_from(["one", "two"])
 RELEASERS = st.sampled_from(["a", "b", "x"])
+RECORDED = st.sampled_from(["always", "shared", "unless other", "if own"])
 GRANTS = st.sampled_from([20_000, 30_000])
 ENTRIES = st.builds("{}|{}|{}".format, CHANNELS, WAITERS, GRANTS)
 ENQUEUES = st.tuples(
@@ -44,8 +45,8 @@ STEPS = st.one_of(
     st.tuples(st.just("force"), WAITERS),
     st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE)),
     st.tuples(st.just("release"), WAITERS, RELEASERS),
-    st.tuples(st.just("release"), WAITERS, RELEASERS, st.sampled_from([1, 2])),
-    st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE), RELEASERS, st.just(1)),
+    st.tuples(st.just("release"), WAITERS, RELEASERS, RECORDED),
+    st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE), RELEASERS, RECORDED),
     st.tuples(st.just("pattern"), CHANNELS),
     st.tuples(st.just("release both"), WAITERS),
     st.tuples(st.just("set"), WAITERS),
@@ -131,7 +132,7 @@ class RealServer:
         noted = set(self.client.zrange(released, 0, -1))
         for companion in (queue, waiters, released):
             assert self.client.pttl(companion) != -1, f"{companion} never ends"
-            assert self.client.pttl(companion) <= _lua.KEPT
+            assert self.client.pttl(companion) <= _lua.COMPANION_TTL
         left = self.client.pttl(lock)
         return (
             self.client.get(lock),
@@ -192,13 +193,13 @@ def test_expired_grant_is_detected_though_an_external_holder_released_the_lock_s
 @pytest.mark.parametrize("is_awaited", [True, False])
 def test_release_is_recorded_though_the_clock_was_set_back(real: Any, is_awaited: bool) -> None:
     memory = Memory()
-    scripts, most = Scripts(memory), _lua.MOST_NOTED
+    scripts, most = Scripts(memory), _lua.MOST_RECORDS
     real.begin()
     memory.subscribed, memory.number = {"one"}, real.run_id
     seconds, _ = real.client.time()
     notes = {f"note {number:04}": seconds * 1000 + 60_000 + number // 3 for number in range(most)}
     real.client.zadd("released", notes)
-    real.client.pexpire("released", _lua.KEPT)
+    real.client.pexpire("released", _lua.COMPANION_TTL)
     memory.queues["released"] = dict(notes)
     for serial in range(5):
         for stored in (memory, real.client):
@@ -206,7 +207,7 @@ def test_release_is_recorded_though_the_clock_was_set_back(real: Any, is_awaited
         if is_awaited:
             memory.zadd("queue", 1, "one|x|20000")
             real.client.zadd("queue", {"one|x|20000": 1})
-            real.client.pexpire("queue", _lua.KEPT)
+            real.client.pexpire("queue", _lua.COMPANION_TTL)
         memory.set("lock", "a", LEASE)
         real.client.set("lock", "a", px=LEASE)
 
@@ -275,7 +276,7 @@ def test_grant_of_a_releaser_before_many_dead_entries_is_cleared(real: Any) -> N
     memory.subscribed, memory.number = {"one", "two"}, real.run_id
     entries = {f"dead|{number}|20000": number + 1 for number in range(scripts.most_unreached + 1)}
     real.client.zadd("queue", entries)
-    real.client.pexpire("queue", _lua.KEPT)
+    real.client.pexpire("queue", _lua.COMPANION_TTL)
     memory.queues["queue"] = dict(entries)
     for stored in (memory, real.client):
         stored.hset("waiters", "granted", "one|a|20000")
@@ -301,7 +302,7 @@ def test_malformed_entry_is_skipped_and_removed(real: Any, odd: str) -> None:
     for entry, ticket in ((odd, 1), ("two|b|20000", 2)):
         memory.zadd("queue", ticket, entry)
         real.client.zadd("queue", {entry: ticket})
-    real.client.pexpire("queue", _lua.KEPT)
+    real.client.pexpire("queue", _lua.COMPANION_TTL)
     memory.set("lock", "a", LEASE)
     real.client.set("lock", "a", px=LEASE)
 
@@ -340,11 +341,11 @@ def test_python_scripts_do_the_same_as_a_real_server(real: RealServer, steps: An
         elif verb == "write":
             memory.zadd("queue", arguments[1], arguments[0])
             real.client.zadd("queue", {arguments[0]: arguments[1]})
-            real.client.pexpire("queue", _lua.KEPT)
+            real.client.pexpire("queue", _lua.COMPANION_TTL)
         elif verb == "note":
             memory.hset("waiters", "granted", arguments[0])
             real.client.hset("waiters", "granted", arguments[0])
-            real.client.pexpire("waiters", _lua.KEPT)
+            real.client.pexpire("waiters", _lua.COMPANION_TTL)
         elif verb == "pattern":
             memory.patterns.add(arguments[0])
             real.pattern(arguments[0])

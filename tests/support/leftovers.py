@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._lua import KEPT, NOTED
+from redis_lock_decorators._lua import COMPANION_TTL, RECORD_TTL
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds within which anything expected must happen, on a busy machine.
@@ -98,7 +98,9 @@ def is_note(client: Any, key: bytes) -> bool:
         left = client.pttl(key)
     except ResponseError:  # the key belongs to another node, which is checked too
         return True
-    return bool(left != -1 and left <= (NOTED if key.endswith(b"~:released") else KEPT))
+    return bool(
+        left != -1 and left <= (RECORD_TTL if key.endswith(b"~:released") else COMPANION_TTL)
+    )
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._flow.retries import persist
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.retries import with_repeats
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._io.background import timers
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.exchange import Exchange
@@ -65,7 +65,7 @@ def test_releases_are_sent_to_a_silent_server_though_their_time_is_over(
 
     async def test() -> None:
         batcher = RequestBatcher()
-        limit = Until(loop.now + 0.25, loop.now + 30)
+        limit = TimeLimits(loop.now + 0.25, loop.now + 30)
         requests = [
             batcher.exchange(transport, command, limit)
             for command in [("SET",), *releases, ("SET", "late")]
@@ -82,7 +82,7 @@ def test_releases_are_not_sent_to_a_silent_server_indefinitely(loop: VirtualLoop
     transport, command = SlowTransport(loop, 60), ("EVALSHA", _lua.script("release").sha, 1)
 
     async def test() -> None:
-        batcher, limit = RequestBatcher(), Until(loop.now + 0.25, loop.now + 30)
+        batcher, limit = RequestBatcher(), TimeLimits(loop.now + 0.25, loop.now + 30)
         requests = [batcher.exchange(transport, command, limit) for _ in range(20)]
         await asyncio.gather(*requests, return_exceptions=True)
 
@@ -190,7 +190,7 @@ def test_queue_is_served_in_order_while_the_server_answers(loop: VirtualLoop) ->
     transport, numbers = SlowTransport(loop, 0.5), range(60)
 
     async def ask() -> list[Any]:
-        batcher, until = RequestBatcher(), Until(loop.now + 5, loop.now + 3600)
+        batcher, until = RequestBatcher(), TimeLimits(loop.now + 5, loop.now + 3600)
         return await asyncio.gather(*[batcher.exchange(transport, (n,), until) for n in numbers])
 
     results = loop.run_until_complete(ask())
@@ -206,7 +206,7 @@ def test_requests_that_start_an_acquisition_are_sent_last(loop: VirtualLoop) -> 
     commands = [(*verb, number) for number in range(3) for verb in (start, end, again)]
 
     async def ask() -> list[Any]:
-        batcher, until = RequestBatcher(), Until(loop.now + 5, loop.now + 3600)
+        batcher, until = RequestBatcher(), TimeLimits(loop.now + 5, loop.now + 3600)
         under_way = asyncio.ensure_future(batcher.exchange(transport, ("PING",), until))
         await asyncio.sleep(0)
         requests = [batcher.exchange(transport, command, until) for command in commands]
@@ -258,7 +258,7 @@ def persisted(transport: SlowTransport, command: Any) -> Any:
     answers = dict.fromkeys(("is_unknown", "is_outcome", "was_sent"), yes)
     now, chance = transport.loop.time, random.random
     port: Any = SimpleNamespace(now=now, random=chance, sleep=timers.sleep, **answers)
-    return persist(port, attempt, transport.loop.now + 3600)
+    return with_repeats(port, attempt, transport.loop.now + 3600)
 
 
 def test_time_limit_of_a_silent_server_does_not_depend_on_the_past(
@@ -269,7 +269,7 @@ def test_time_limit_of_a_silent_server_does_not_depend_on_the_past(
 
     async def ask(batcher: RequestBatcher, number: int, end: float) -> None:
         try:
-            await batcher.exchange(transport, (number,), Until(1005, end))
+            await batcher.exchange(transport, (number,), TimeLimits(1005, end))
         except (TimeoutError, NeverSent) as error:
             ended[number] = (loop.now, getattr(error, "unsent", False))
 

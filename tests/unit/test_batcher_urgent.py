@@ -11,7 +11,7 @@ import pytest
 from support.batching import Connection, HalfOpen, SlowTransport, limit_batches, use_clock
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.exchange import Exchange
 
@@ -133,7 +133,7 @@ def test_renewal_is_sent_late_if_the_event_loop_was_blocked(loop: VirtualLoop) -
     async def ask() -> Any:
         transport = SlowTransport(loop, 0.1)
         transport.batcher, now = RequestBatcher(), loop.now
-        until = Until(now + 1, now + 3)
+        until = TimeLimits(now + 1, now + 3)
         renewal = transport.batcher.exchange(transport, ("first",), until, first=True)
         task = asyncio.ensure_future(renewal)
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedServer
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._io import timeouts
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
@@ -57,7 +57,7 @@ def test_requests_of_tasks_with_long_first_steps_are_served(loop: VirtualLoop) -
     transport, count = Connecting(1.5), 300
 
     async def ask(batcher: RequestBatcher, number: int) -> Any:
-        until = Until(loop.now + 5, loop.now + 3600)
+        until = TimeLimits(loop.now + 5, loop.now + 3600)
         loop.now += 0.05
         return await batcher.exchange(transport, (number,), until)
 
@@ -76,7 +76,7 @@ def test_late_request_has_time_for_its_reply_if_its_caller_has(
 
     async def ask() -> None:
         for end in (loop.now + 60, loop.now - 1):
-            await RequestBatcher().exchange(transport, (1,), Until(loop.now - 1, end))
+            await RequestBatcher().exchange(transport, (1,), TimeLimits(loop.now - 1, end))
 
     loop.run_until_complete(ask())
 

@@ -15,7 +15,7 @@ from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._io.transport.asyncio_client import send_separately
 from redis_lock_decorators._io.transport.exclusive_limit import MOST
 from redis_lock_decorators._io.transport.task_exclusive import TaskExclusive
@@ -158,7 +158,7 @@ def test_wait_for_a_connection_ends_with_the_callers_time(
     async def ask() -> None:
         client, began = Client(pool), loop.now
         pool.reply_seconds = 0.4 if is_answered else 100.0
-        until = Until(began + 1.0, began + 3.0)
+        until = TimeLimits(began + 1.0, began + 3.0)
         works = [transact(client, until) for _ in range(MOST)]
         late = [transact(client, until) for _ in range(MOST * 10)]
         found = await asyncio.gather(*works, *late, return_exceptions=True)
@@ -179,7 +179,7 @@ def test_every_transaction_of_a_slow_server_has_time_for_its_replies(
     async def ask() -> None:
         client, began = Client(pool), loop.now
         pool.kind, pool.reply_seconds = PatientConnection, reply_seconds
-        until = Until(began + 5.0, began + 60.0)
+        until = TimeLimits(began + 5.0, began + 60.0)
         await asyncio.gather(*[transact(client, until) for _ in range(MOST * 5)])
 
     loop.run_until_complete(ask())
@@ -191,7 +191,7 @@ def test_failure_after_a_wait_has_the_time_at_which_it_was_sent(
     async def ask() -> None:
         client, began = Client(pool), loop.now
         pool.kind, pool.reply_seconds = PatientConnection, 2.0
-        until = Until(began + 5.0, began + 60.0)
+        until = TimeLimits(began + 5.0, began + 60.0)
         works = [asyncio.ensure_future(transact(client, until)) for _ in range(MOST)]
         await asyncio.sleep(0)
         late = asyncio.ensure_future(transact(client, until))

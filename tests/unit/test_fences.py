@@ -16,7 +16,7 @@ from support.fencing import KEY, NUMBER, attempt, fenced
 from support.simulation import Clock, SimulatedPort, SimulatedServer, cluster_port, new_claim
 
 from redis_lock_decorators._flow.attempt import (
-    FENCE_KEPT_MS,
+    FENCE_TTL_MS,
 )
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
@@ -93,7 +93,7 @@ def expire(server: SimulatedServer) -> None:
 
 
 def expire_with_its_number(server: SimulatedServer) -> None:
-    server.clock.advance(FENCE_KEPT_MS / 1000 + 1)
+    server.clock.advance(FENCE_TTL_MS / 1000 + 1)
 
 
 def flush(server: SimulatedServer) -> None:

@@ -26,7 +26,7 @@ from support.faults import (
 from support.releases import KEY, SECOND
 from support.simulation import SimulatedPort, cluster_port, new_claim
 
-from redis_lock_decorators._flow.retries import OUTAGE, TIDYING
+from redis_lock_decorators._flow.retries import CLEANUP, OUTAGE
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
 from redis_lock_decorators._flow.undo import UNDO_TIME
 from redis_lock_decorators._io import client_errors
@@ -112,7 +112,7 @@ def test_cleanup_of_a_failed_acquisition_is_queued_behind_others() -> None:
         attempt(port, new_claim("a"))
 
     assert port.verbs == ["release"]
-    assert asked[1:] == [(pytest.approx(ROUND_TRIP), pytest.approx(TIDYING))]
+    assert asked[1:] == [(pytest.approx(ROUND_TRIP), pytest.approx(CLEANUP))]
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5, 1.0, 3.0])

@@ -309,7 +309,7 @@ def test_thread_that_joins_during_its_hand_off_leaves_no_entry(world: World) -> 
     left = cohort.withdraw(next_member)
 
     assert is_handed_off
-    assert next_member.handover is not None
+    assert next_member.handed_lock is not None
     assert not left
     assert cohort.first(port.now()) is second
     cohort.withdraw(second)

@@ -277,10 +277,10 @@ def test_reused_identifier_is_notified_that_its_lock_was_lost(torn: bool) -> Non
     mine = new_claim("a", identifier="mine")
     assert attempt(port, mine, wait=0)
     assert run(release_lock(port, mine, None))
-    port.server.is_torn = torn
+    port.server.is_slot_moving = torn
     mine = new_claim("a", identifier="mine")
     assert attempt(port, mine, wait=0)
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
     port.server.put(KEY, "external", 10)
 
     done = run(release_lock(port, mine, None))

@@ -154,13 +154,13 @@ def test_lock_acquired_while_its_slot_moves_is_released_later(is_released: bool)
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
     before, later = asked_with_token(), asked_with_token()
     assert run(acquire(port, before))
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     if is_released:
         run(release(port, before.claim))
     else:
         port.clock.advance(7)
     assert run(acquire(port, later))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
 
     run(release(port, later.claim))
 
@@ -172,9 +172,9 @@ def test_late_release_leaves_a_lock_acquired_while_its_slot_moved() -> None:
     before, later = asked_with_token(), asked_with_token()
     assert run(acquire(port, before))
     port.clock.advance(7)
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     assert run(acquire(port, later))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
 
     with pytest.raises(LockLostError):
         run(release(port, before.claim))
@@ -188,12 +188,12 @@ def test_lock_whose_acquisition_could_not_be_recorded_is_released(command: str) 
     before, later = asked_with_token(), asked_with_token()
     assert run(acquire(port, before))
     port.clock.advance(7)
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     port.usual = lambda request: (
         refused(request) if port.verbs[-1] == command else delivered(request)
     )
     assert run(acquire(port, later))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
 
     run(release(port, later.claim))
 
@@ -235,7 +235,7 @@ def test_final_value_is_set_though_the_slot_begins_to_move() -> None:
     asked = AcquireRequest(claim_on(KEY, 2.0), 60.0, 0.1, "T", False)
 
     def torn(request: Request) -> Any:
-        server.is_torn = True
+        server.is_slot_moving = True
         return delivered(request)
 
     async def acquire_it() -> None:

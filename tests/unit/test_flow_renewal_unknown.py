@@ -23,7 +23,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
 from redis_lock_decorators._flow.requests import Refusal, ReplyMismatch
-from redis_lock_decorators._flow.timeouts import Until, end_of
+from redis_lock_decorators._flow.timeouts import TimeLimits, end_of
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_unknown
 
@@ -187,7 +187,7 @@ def test_requests_of_a_renewal_may_be_sent_until_the_lease_ends() -> None:
     port.send = record  # type: ignore[method-assign]
     now = port.now()
 
-    outcomes = run(renew(port, [Renewal(claim, 10)], Until(now + 1, now + 3)))
+    outcomes = run(renew(port, [Renewal(claim, 10)], TimeLimits(now + 1, now + 3)))
 
     assert outcomes == [None]
     assert sent == [("EVALSHA", now + 3), ("EVAL", now + 3)]

@@ -17,8 +17,8 @@ from redis_lock_decorators._flow.requests import (
     is_unknown,
     text,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, persist
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until, end_of
+from redis_lock_decorators._flow.retries import OUTAGE, with_repeats
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, TimeLimits, end_of
 from redis_lock_decorators._io.blocking_port import run
 
 KEY = b"sys:lock:a"
@@ -50,7 +50,7 @@ def test_success_is_not_repeated() -> None:
     port = SimulatedPort()
     attempt = Failing(port)
 
-    result = run(persist(port, attempt, port.now() + 10))
+    result = run(with_repeats(port, attempt, port.now() + 10))
 
     assert result == "done"
     assert len(attempt.began) == 1
@@ -69,7 +69,7 @@ def test_unknown_outcome_is_first_repeated_without_a_pause(error: Exception) -> 
     port = SimulatedPort()
     attempt = Failing(port, error)
 
-    result = run(persist(port, attempt, port.now() + 10))
+    result = run(with_repeats(port, attempt, port.now() + 10))
 
     assert result == "done"
     assert attempt.began == [1000, 1000]
@@ -83,7 +83,7 @@ def test_definite_error_is_not_repeated(error: Exception) -> None:
     attempt = Failing(port, error)
 
     with pytest.raises(type(error)) as caught:
-        run(persist(port, attempt, port.now() + 10))
+        run(with_repeats(port, attempt, port.now() + 10))
 
     assert caught.value is error
     assert len(attempt.began) == 1
@@ -94,7 +94,7 @@ def test_interrupt_is_not_repeated() -> None:
     attempt = Failing(port, Disconnected("gone"), KeyboardInterrupt())
 
     with pytest.raises(KeyboardInterrupt):
-        run(persist(port, attempt, port.now() + 10))
+        run(with_repeats(port, attempt, port.now() + 10))
 
     assert len(attempt.began) == 2
 
@@ -104,7 +104,11 @@ def test_pauses_between_repetitions_grow_and_are_spread() -> None:
 
     for port in ports:
         with pytest.raises(Disconnected):
-            run(persist(port, Failing(port, Disconnected("gone"), endlessly=True), port.now() + 60))
+            run(
+                with_repeats(
+                    port, Failing(port, Disconnected("gone"), endlessly=True), port.now() + 60
+                )
+            )
 
     first, second = (port.pauses for port in ports)
     assert first[0] == second[0] == 0
@@ -120,7 +124,7 @@ def test_repeating_ends_with_the_wait_or_the_outage(wait: float, longest: float)
     attempt = Failing(port, Disconnected("gone"), endlessly=True)
 
     with pytest.raises(Disconnected, match="gone"):
-        run(persist(port, attempt, port.now() + wait))
+        run(with_repeats(port, attempt, port.now() + wait))
 
     assert len(attempt.began) >= 2
     assert longest - 1 <= port.now() - 1000 <= longest
@@ -133,7 +137,7 @@ def test_timeout_of_a_request_is_the_wait_within_bounds(wait: float, seconds: fl
     port = SimulatedPort()
     attempt = Failing(port)
 
-    run(persist(port, attempt, port.now() + wait))
+    run(with_repeats(port, attempt, port.now() + wait))
 
     assert attempt.untils == [1000 + seconds]
 
@@ -177,7 +181,7 @@ def test_text_of_an_unknown_script_has_a_whole_round_trip(end: float | None) -> 
         await port.sleep(0.8)
         return await port.send(*command, until=until)
 
-    until = 1001.0 if end is None else Until(1000.9, end)
+    until = 1001.0 if end is None else TimeLimits(1000.9, end)
     run(ask(port, "acquire", claim, claim.keys, 500, until=until, send=send))
 
     assert untils == [until, pytest.approx(1000.8 + ROUND_TRIP, abs=0.01)]

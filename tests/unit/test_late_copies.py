@@ -263,8 +263,12 @@ def of_force(world: World) -> None:
 
 def of_moving_slots(world: World) -> None:
     """Locks are acquired, renewed and released while their slot moves between two nodes."""
-    world.clock.at(world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_torn", True))
-    world.clock.at(world.clock.now + 2.2 * LEASE, lambda: setattr(world.server, "is_torn", False))
+    world.clock.at(
+        world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_slot_moving", True)
+    )
+    world.clock.at(
+        world.clock.now + 2.2 * LEASE, lambda: setattr(world.server, "is_slot_moving", False)
+    )
 
     async def hold(process: Process, after: float, *names: str) -> None:
         await process.pause(after)

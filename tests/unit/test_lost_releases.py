@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.functions import release_lock
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._lua import MOST_NOTED, NOTED
+from redis_lock_decorators._lua import MOST_RECORDS, RECORD_TTL
 from redis_lock_decorators._rules.keys import slot_of, with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
@@ -230,7 +230,7 @@ def test_records_expire_and_are_short_for_clients_that_never_repeat() -> None:
     others = Others(port.server)
     others.wait(1)
     run(release(port, claim, "script"))
-    ends = port.now() + NOTED / 1000
+    ends = port.now() + RECORD_TTL / 1000
 
     others.take_turns("none")
     while port.now() < ends + 5:
@@ -255,13 +255,13 @@ def test_number_of_records_is_limited() -> None:
     port = SimulatedPort()
     port.latency = 0.00001
     others = Others(port.server)
-    others.wait(MOST_NOTED + 50)
+    others.wait(MOST_RECORDS + 50)
     others.take_over()
 
     others.port.latency = port.latency
     others.take_turns("waiter")
 
-    assert len(port.server.members(RELEASED)) <= MOST_NOTED
+    assert len(port.server.members(RELEASED)) <= MOST_RECORDS
 
 
 def test_late_copies_recognise_their_own_releases() -> None:

@@ -251,7 +251,7 @@ def test_late_reply_to_an_interrupted_release_is_understood() -> None:
 
 def test_slot_that_is_being_moved_does_not_prevent_the_acquisition() -> None:
     port = cluster_port()
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     claim = held(port)
 

@@ -10,7 +10,7 @@ import pytest
 from support.batching import SlowTransport, use_clock
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport.asyncio_client import with_redirected
 from redis_lock_decorators._io.transport.batch import Redirection
@@ -45,7 +45,7 @@ class Timed:
         self.loop, self.transport, self.batcher = loop, transport, RequestBatcher()
 
     async def of(self, number: int, first: bool = False) -> tuple[Any, float]:
-        until = Until(self.loop.now + 5, self.loop.now + 20)
+        until = TimeLimits(self.loop.now + 5, self.loop.now + 20)
         try:
             result = await self.batcher.exchange(self.transport, (number,), until, first)
         except Exception as error:

@@ -12,7 +12,7 @@ from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.hand_off_decision import HandOffDecision
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs, hand_off
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.release import release
@@ -61,12 +61,12 @@ def held_in_cohort(waiting: int = 1) -> tuple[SimulatedPort, Claim, list[CohortW
     """A claim that holds a lock, and the waiters of its cohort."""
     port, cohort = SimulatedPort(), Cohort()
     holder = acquired(port, "a")
-    holder.cohort, holder.disposal = cohort, Disposal()
+    holder.cohort, holder.hand_off_decision = cohort, HandOffDecision()
     cohort.holder, cohort.since = holder, port.now()
     waiters = []
     for _ in range(waiting):
         claim = new_claim("a", owner=object())
-        claim.cohort, claim.identifier, claim.disposal = cohort, "", Disposal()
+        claim.cohort, claim.identifier, claim.hand_off_decision = cohort, "", HandOffDecision()
         waiter = claim.cohort_waiter = CohortWaiter(claim, FakeWakeup())  # type: ignore[arg-type]
         cohort.add(waiter)
         waiters.append(waiter)
@@ -116,7 +116,7 @@ def test_waiter_remains_in_its_cohort_if_its_hand_off_is_interrupted() -> None:
                 hand_off(port, holder)
         finally:
             waits = not holder.cohort.is_idle()  # type: ignore[attr-defined]
-            assert waits or waiter.handover is not None
+            assert waits or waiter.handed_lock is not None
 
     assert interrupt_every_line(work) > 20
 

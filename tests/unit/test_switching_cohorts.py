@@ -11,7 +11,7 @@ from support.simulation import SimulatedPort, acquired, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.hand_off_decision import HandOffDecision
 from redis_lock_decorators._flow.queue.cohort import (
     Cohort,
     complete_hand_offs,
@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.blocking_port import run
 
-COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter", "_flow/disposal")
+COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter", "_flow/hand_off_decision")
 WAITER = Scenes("_io/background/wakeups")
 
 
@@ -40,7 +40,7 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
     port, cohort = SimulatedPort(), Cohort()
     holder = acquired(port, "a")
     holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
-    holder.disposal = Disposal()
+    holder.hand_off_decision = HandOffDecision()
     waiters = [new_waiter() for _ in range(waiting)]
     for one in waiters:
         cohort.add(one)

@@ -11,7 +11,7 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.hand_off_decision import HandOffDecision
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs, hand_off
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.entries import QueueEntries, Received
@@ -189,7 +189,7 @@ def handing_off() -> tuple[QueueEntries, Port, Claim, CohortWaiter]:
     entries, cohort = QueueEntries(), Cohort()
     port, holder, next_member = Port(entries), held(), new_claim("a")
     holder.cohort = next_member.cohort = cohort
-    holder.has_queued, holder.disposal = True, Disposal()
+    holder.has_queued, holder.hand_off_decision = True, HandOffDecision()
     cohort.holder, cohort.since = holder, NOW
     next_member.cohort_waiter = CohortWaiter(next_member, FakeWakeup())  # type: ignore[arg-type]
     cohort.add(next_member.cohort_waiter)

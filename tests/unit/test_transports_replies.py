@@ -15,7 +15,7 @@ from support.asyncio_pools import Connection, Pool
 from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport.exchange_watch import CHECK_INTERVAL
 
@@ -143,7 +143,7 @@ def test_silent_connection_leaves_time_for_an_attempt_on_another(
             is_unknown=client_errors.is_unknown,
             was_sent=client_errors.was_sent,
         )
-        assert await persist(clock, attempt, loop.now + 60) == b"OK"
+        assert await with_repeats(clock, attempt, loop.now + 60) == b"OK"
         assert loop.now - started == pytest.approx(seconds + CHECK_INTERVAL / 2, abs=CHECK_INTERVAL)
 
     loop.run_until_complete(ask())

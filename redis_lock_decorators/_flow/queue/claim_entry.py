@@ -10,8 +10,8 @@ from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
-from redis_lock_decorators._flow.requests import Refusal, cancel, enter, is_torn
-from redis_lock_decorators._flow.retries import persist, tidy, tidying
+from redis_lock_decorators._flow.requests import Refusal, cancel, enter, is_slot_moving
+from redis_lock_decorators._flow.retries import clean_up, cleanup_limits, with_repeats
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import lease_times
 
@@ -88,11 +88,11 @@ class ClaimEntry:
     async def _try(self) -> Refusal | None:
         """Try the lock outside the queue; if it is acquired, leave the queue."""
         port, claim = self._port, self._claim
-        refusal = await persist(port, self._attempt, self._stop)
+        refusal = await with_repeats(port, self._attempt, self._stop)
         if refusal is not None:
             return refusal
-        until = tidying(port, min(claim.grant_ms / 1000, ROUND_TRIP))
-        await port.shield(partial(tidy, port, self._leave_queue, until))
+        until = cleanup_limits(port, min(claim.grant_ms / 1000, ROUND_TRIP))
+        await port.shield(partial(clean_up, port, self._leave_queue, until))
         self._former = ""  # should that fail, the subscriber releases what is granted to it
         if port.now() < claim.deadline:
             return None
@@ -110,7 +110,7 @@ class ClaimEntry:
                 self.is_confirmed = True
                 return
         except Exception as error:
-            if not is_torn(self._port, error):
+            if not is_slot_moving(self._port, error):
                 raise
             return
         await cancel(self._port, claim, entry, until)
@@ -128,12 +128,12 @@ class ClaimEntry:
         end = lease_times.deadline(not_before, granted)
         left = end - port.now()
         is_long_enough = claim.renews or claim.grant_ms >= claim.expire_ms
-        if left <= 0 and granted >= LONG and not claim.is_special():
+        if left <= 0 and granted >= LONG and not claim.is_fenced_or_confirmed():
             # Other waiters may join the queue again already, and would overtake this one while it
             # asks.
             self.waiter.is_queued = False
             return Refusal(None)
-        if claim.is_special() or not is_long_enough or left < LEAST_SHARE * granted:
+        if claim.is_fenced_or_confirmed() or not is_long_enough or left < LEAST_SHARE * granted:
             return await self._verify()
         claim.since, claim.duration, claim.deadline = not_before, granted, end
         return None
@@ -141,10 +141,10 @@ class ClaimEntry:
     async def _verify(self) -> Refusal | None:
         """Hold the lock if Redis says that it was granted."""
         waiter, port = self.waiter, self._port
-        if self._claim.is_special():
+        if self._claim.is_fenced_or_confirmed():
             waiter.is_queued = False
-            return await persist(port, self._attempt, self._stop)
-        refusal = await persist(port, self._verify_once, self._stop)
+            return await with_repeats(port, self._attempt, self._stop)
+        refusal = await with_repeats(port, self._verify_once, self._stop)
         if refusal is not None:
             self.subscriber.schedule_recheck(waiter.key, refusal, self._claim.grant_ms / 1000)
         return refusal
@@ -154,7 +154,7 @@ class ClaimEntry:
         try:
             refusal = await entry_requests.verify(self._port, claim, self.waiter, until)
         except Exception as error:
-            if not is_torn(self._port, error):
+            if not is_slot_moving(self._port, error):
                 raise
             return await self._attempt(until)  # acquires it again if it holds our identifier
         if refusal is not None:

@@ -14,8 +14,8 @@ from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, HANDED_OFF
-from redis_lock_decorators._flow.disposal import HandOff
-from redis_lock_decorators._flow.membership import Handover
+from redis_lock_decorators._flow.hand_off_decision import HandOff
+from redis_lock_decorators._flow.membership import HandedLock
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
 from redis_lock_decorators._flow.queue.waiter import Signal
@@ -67,13 +67,13 @@ class Cohort:
         holder = self.holder
         if holder is None:
             return False
-        waiter = holder.cohort_waiter  # read first: its claim takes the handover over from there
+        waiter = holder.cohort_waiter  # read first: its claim takes over what was handed
         if holder.is_live(now):
             return holder.has_lease()  # without one it is not renewed, so no loss is noticed
         return (
             waiter is not None
-            and (handover := waiter.handover) is not None
-            and now < handover.deadline
+            and (handed_lock := waiter.handed_lock) is not None
+            and now < handed_lock.deadline
         )
 
     def lead(self, waiter: CohortWaiter, now: float) -> bool:
@@ -86,7 +86,7 @@ class Cohort:
         """Give up leadership; wake the next leader unless the waiter holds the lock."""
         if self._leader:
             self._remove_leader(waiter)
-        if (handover := waiter.handover) is None or handover.deadline <= now:
+        if (handed_lock := waiter.handed_lock) is None or handed_lock.deadline <= now:
             self.wake_next(now)
 
     def wake_next(self, now: float) -> None:
@@ -130,12 +130,12 @@ class Cohort:
 
         The waiter is removed after it was handed the lock: if an exception comes before, it waits.
         """
-        disposal = claim.disposal
-        if disposal is None or not _may_hand_off(claim, self.since, now):
+        hand_off_decision = claim.hand_off_decision
+        if hand_off_decision is None or not _may_hand_off(claim, self.since, now):
             return False
-        handover = _handover_of(claim, now)
+        handed_lock = _handed_lock_of(claim, now)
         while (member := self.first(now)) is not None:
-            decided = disposal.decide(claim, HandOff(member, handover))
+            decided = hand_off_decision.decide(claim, HandOff(member, handed_lock))
             if decided is None:  # other code releases the keys
                 return False
             if decided.hand(claim):
@@ -197,7 +197,9 @@ def hand_off(port: Port, claim: Claim) -> bool:
 
 def is_handed_off(claim: Claim) -> bool:
     """Decide to release the claim's keys; True if its lock is handed off instead."""
-    decided = None if claim.disposal is None else claim.disposal.decide(claim, None)
+    decided = (
+        None if claim.hand_off_decision is None else claim.hand_off_decision.decide(claim, None)
+    )
     if decided is None:
         return False
     _complete(claim, decided)
@@ -206,13 +208,17 @@ def is_handed_off(claim: Claim) -> bool:
 
 def complete_hand_offs(claim: Claim) -> None:
     """Complete hand-offs to and from the claim; it accepts none from now on."""
-    waiter, disposal = claim.cohort_waiter, claim.disposal
-    if waiter is not None and (handover := waiter.withdraw()) is not None:
-        claim.since, claim.deadline = handover.since, handover.deadline
-        claim.duration, claim.hand_offs = handover.duration, handover.hand_offs
-        claim.has_queued, claim.queue_record = handover.has_queued, handover.queue_record
-        claim.identifier, claim.cohort_waiter = handover.identifier, None
-    if claim.identifier and disposal is not None and (decided := disposal.handed_off()) is not None:
+    waiter, hand_off_decision = claim.cohort_waiter, claim.hand_off_decision
+    if waiter is not None and (handed_lock := waiter.withdraw()) is not None:
+        claim.since, claim.deadline = handed_lock.since, handed_lock.deadline
+        claim.duration, claim.hand_offs = handed_lock.duration, handed_lock.hand_offs
+        claim.has_queued, claim.queue_record = handed_lock.has_queued, handed_lock.queue_record
+        claim.identifier, claim.cohort_waiter = handed_lock.identifier, None
+    if (
+        claim.identifier
+        and hand_off_decision is not None
+        and (decided := hand_off_decision.handed_off()) is not None
+    ):
         _complete(claim, decided)
 
 
@@ -230,10 +236,10 @@ def _complete(claim: Claim, hand_off: HandOff) -> None:
     member.wakeup.notify(Signal.GRANTED)
 
 
-def _handover_of(claim: Claim, now: float) -> Handover:
+def _handed_lock_of(claim: Claim, now: float) -> HandedLock:
     end, hand_offs = claim.deadline, claim.hand_offs + 1
     queued, record = claim.has_queued, claim.queue_record
-    return Handover(claim.identifier, now, end, end - now, hand_offs, queued, record)
+    return HandedLock(claim.identifier, now, end, end - now, hand_offs, queued, record)
 
 
 def _may_hand_off(claim: Claim, since: float, now: float) -> bool:

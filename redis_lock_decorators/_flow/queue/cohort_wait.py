@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.hand_off_decision import HandOffDecision
 from redis_lock_decorators._flow.queue.cohort import Cohort, complete_hand_offs
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.port import QueuePort
@@ -39,7 +39,7 @@ async def acquire(
     if cohort.owners.suspend_for(claim):
         claim.cohort = None  # it is not handed off
         return await compete()
-    claim.disposal = Disposal()
+    claim.hand_off_decision = HandOffDecision()
     while True:
         refusal = await _wait(port, claim, cohort, compete, try_last, stop)
         if refusal is not None or port.now() < claim.deadline:
@@ -59,7 +59,7 @@ async def _wait(
     pause = RECHECK
     try:
         cohort.owners.add(waiter)
-        while waiter.handover is None:
+        while waiter.handed_lock is None:
             now = waiter.acted = port.now()
             cohort.add(waiter)
             left, leads = stop - now, cohort.lead(waiter, now)

@@ -6,7 +6,7 @@ import math
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.membership import Handover
+from redis_lock_decorators._flow.membership import HandedLock
 from redis_lock_decorators._flow.queue.waiter import Wakeup
 
 #: Seconds without progress after which a waiter, or a leader, is passed over: a signal handler may
@@ -32,10 +32,10 @@ class CohortWaiter:
         self.claim = claim
         self.wakeup = wakeup
         self.acted = math.inf  #: any thread
-        self._outcome: dict[str, Handover | None] = {}  #: any thread
+        self._outcome: dict[str, HandedLock | None] = {}  #: any thread
 
     @property
-    def handover(self) -> Handover | None:
+    def handed_lock(self) -> HandedLock | None:
         """What it was handed, if anything."""
         return self._outcome.get(OUTCOME)
 
@@ -47,11 +47,11 @@ class CohortWaiter:
         """Whether it has made no progress for so long that it is to be passed over."""
         return now > self.acted + WAITER_SILENCE
 
-    def hand(self, handover: Handover) -> bool:
+    def hand(self, handed_lock: HandedLock) -> bool:
         """Hand it the lock; False if it has withdrawn."""
-        return self._outcome.setdefault(OUTCOME, handover) is handover
+        return self._outcome.setdefault(OUTCOME, handed_lock) is handed_lock
 
-    def withdraw(self) -> Handover | None:
+    def withdraw(self) -> HandedLock | None:
         """Accept no lock from now on; what it was handed before, if anything."""
         return self._outcome.setdefault(OUTCOME, None)
 

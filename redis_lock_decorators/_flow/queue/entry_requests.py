@@ -10,12 +10,19 @@ from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
-from redis_lock_decorators._flow.requests import Refusal, ask, cancel, enter, is_torn, refusal_of
-from redis_lock_decorators._flow.retries import persist, tidy, tidying
+from redis_lock_decorators._flow.requests import (
+    Refusal,
+    ask,
+    cancel,
+    enter,
+    is_slot_moving,
+    refusal_of,
+)
+from redis_lock_decorators._flow.retries import clean_up, cleanup_limits, with_repeats
 from redis_lock_decorators._rules.keys import with_queue
 
 #: Seconds to try to remove an entry from a server that has just failed to answer.
-CLEAN_UP = 0.25
+LEAVING = 0.25
 
 
 def enqueue(
@@ -61,8 +68,8 @@ async def leave_former(port: Port, key: bytes, entry: str) -> None:
     Its subscriber does so only for messages that are still to arrive.
     """
     claim = claim_on(key, 1.0, entry.split("|")[1])
-    until = tidying(port, CLEAN_UP)
-    await port.shield(partial(tidy, port, partial(cancel, port, claim, entry), until))
+    until = cleanup_limits(port, LEAVING)
+    await port.shield(partial(clean_up, port, partial(cancel, port, claim, entry), until))
 
 
 async def remove(port: Port, key: bytes, entry: str, until: float) -> None:
@@ -76,7 +83,7 @@ async def remove(port: Port, key: bytes, entry: str, until: float) -> None:
 async def release_abandoned(port: Port, entry: AbandonedEntry, until: float) -> None:
     """Release a lock that was granted to an abandoned entry."""
     claim = claim_on(entry.key, 1.0, entry.identifier)
-    await persist(port, partial(cancel, port, claim, ""), until)
+    await with_repeats(port, partial(cancel, port, claim, ""), until)
 
 
 async def confirm(port: Port, entered: EnteredClaim, until: float) -> None:
@@ -85,7 +92,9 @@ async def confirm(port: Port, entered: EnteredClaim, until: float) -> None:
     if entered.claim.cohort is None:  # else it may have been handed off
         claim.owner_info, claim.entered = entered.claim.owner_info, entered.claim.entered
     try:
-        await persist(port, partial(enter, port, claim, entered.queue_entry, 0), until)
+        await with_repeats(port, partial(enter, port, claim, entered.queue_entry, 0), until)
     except Exception as error:
-        if not is_torn(port, error):  # while its slot is moving, the lock is granted to no entry
+        if not is_slot_moving(
+            port, error
+        ):  # while its slot is moving, the lock is granted to no entry
             raise

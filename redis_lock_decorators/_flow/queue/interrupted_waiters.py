@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import get, text
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 
@@ -33,8 +33,8 @@ async def _suspend(port: Port, claim: Claim, other: Claim, stop: float) -> None:
         return
     try:
         for entry in entries:
-            await persist(port, partial(entry_requests.remove, port, key, entry), stop)
+            await with_repeats(port, partial(entry_requests.remove, port, key, entry), stop)
     finally:
         waiting.waiter.wakeup.notify(Signal.RETRY)
     ask_holder = partial(get, port, key, claim.lock_name)
-    refuse_interrupted(port, claim, text(await persist(port, ask_holder, stop)))
+    refuse_interrupted(port, claim, text(await with_repeats(port, ask_holder, stop)))

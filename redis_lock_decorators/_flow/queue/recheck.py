@@ -11,8 +11,8 @@ from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.identifiers import GRANTS, REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._flow.requests import OtherData, Refusal, ask, is_torn, refusal_of
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.requests import OtherData, Refusal, ask, is_slot_moving, refusal_of
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._rules.due_times import DueTimes
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
@@ -188,12 +188,12 @@ class Rechecks:
             try:
                 return await ask(port, "recheck", claim, keys, *entries, until=until, read=read)
             except Exception as error:
-                if not is_torn(port, error) and not isinstance(error, OtherData):
+                if not is_slot_moving(port, error) and not isinstance(error, OtherData):
                     raise
                 missing[:] = range(len(waiters))  # each waiter must try on its own
-                return SLOT_MOVING if is_torn(port, error) else None
+                return SLOT_MOVING if is_slot_moving(port, error) else None
 
-        refusal = await persist(port, recheck, self._loop.now() + REPLY_SILENCE)
+        refusal = await with_repeats(port, recheck, self._loop.now() + REPLY_SILENCE)
         for number in missing:
             waiters[number].wakeup.notify(Signal.RETRY)
         return refusal or Refusal(None), subscribers

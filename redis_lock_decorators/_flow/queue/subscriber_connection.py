@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, Su
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived, refuse_unreceived
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import is_unknown
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._rules import delays
 
 
@@ -172,7 +172,9 @@ class SubscriberConnection:
         subscription = self._subscription
         try:
             began, opens_by = self._lease_loop.now(), self._limit_opening()
-            until = Until(opens_by, opens_by + REPLY_SILENCE)  # others' requests may be sent first
+            until = TimeLimits(
+                opens_by, opens_by + REPLY_SILENCE
+            )  # others' requests may be sent first
             port = self._lease_loop.port(self._port)
             await refuse_unreceived(port, self.channel, until)
         except Exception as error:

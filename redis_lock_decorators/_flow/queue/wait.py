@@ -12,8 +12,8 @@ from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry, Try
 from redis_lock_decorators._flow.queue.interrupted_waiters import suspend_interrupted
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._flow.requests import Refusal, is_torn
-from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._flow.requests import Refusal, is_slot_moving
+from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._rules.durations import milliseconds
 
 #: The queue cannot be joined, as the slot of the lock is being moved.
@@ -49,7 +49,7 @@ async def wait(
         NotificationsUnavailable: poll instead.
     """
     if port.slotted:  # each node has a subscriber of its own
-        await persist(port, partial(port.locate, claim.keys[0]), stop)
+        await with_repeats(port, partial(port.locate, claim.keys[0]), stop)
     waiting = _QueueWait(port, claim, attempt, stop, pauses)
     claim.queue_wait = waiting  # they refer to each other
     try:
@@ -166,11 +166,11 @@ class _QueueWait(ClaimEntry):
                     port, claim, waiter, channel, self._former, until
                 )
             except Exception as error:
-                if not is_torn(port, error):
+                if not is_slot_moving(port, error):
                     raise
             return SLOT_MOVING
 
-        refusal = await persist(port, enqueue, self._stop)
+        refusal = await with_repeats(port, enqueue, self._stop)
         self._is_torn = refusal is SLOT_MOVING
         if self._is_torn:
             return await self._try()
@@ -183,11 +183,11 @@ class _QueueWait(ClaimEntry):
         self.is_confirmed = True
         if is_new and tries == 1 and port.arrivals.is_alone(self._key, claim):
             claim.has_queued = False  # the lock was free: no entry was added
-        if not claim.is_special():
+        if not claim.is_fenced_or_confirmed():
             claim.mark_held(sent)
             if port.now() < claim.deadline:
                 return None
-        return await persist(port, self._attempt, self._stop)
+        return await with_repeats(port, self._attempt, self._stop)
 
 
 def _allow_for(claim: Claim, round_trip: float) -> None:

@@ -13,10 +13,10 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,
     is_forbidden,
-    is_torn,
+    is_slot_moving,
     refusal_of,
 )
-from redis_lock_decorators._flow.timeouts import later
+from redis_lock_decorators._flow.timeouts import delayed_limits
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
 
@@ -84,7 +84,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
         # NOSCRIPT is a reply too, so the time without one counts from there.
-        return port.send_renewal(*command, until=later(until, port.now() - began))
+        return port.send_renewal(*command, until=delayed_limits(until, port.now() - began))
 
     outcomes: list[Outcome] = [None] * len(part)  # the reply names only keys that are lost
     try:
@@ -92,7 +92,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
         own = renewing(port, stored, send) if stored else send
         await ask(port, "renew", request, keys, *details, until=until, read=read, send=own)
     except Exception as error:
-        if len(part) == 1 or not (is_torn(port, error) or is_forbidden(port, error)):
+        if len(part) == 1 or not (is_slot_moving(port, error) or is_forbidden(port, error)):
             return [error] * len(part)
         # While their slot is moving, each key needs its own script. A right may be missing for one.
         found = await port.gather([_renew(port, [key], until) for key in part])

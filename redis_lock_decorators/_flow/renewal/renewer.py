@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.renewal.tracked_lease import (
     warn_if_dropped,
 )
 from redis_lock_decorators._flow.requests import Refusal
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import TimeLimits
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.redaction import described
 
@@ -154,7 +154,7 @@ class Renewer(LeaseSchedule):
             record_sent(timely, sent)
             # Half of the time left, so that there is time for a second try on a new connection. But
             # if the event loop is blocked for longer, it is still sent.
-            outcomes = await renew(port, renewals, Until(sent + (ends - sent) / 2, ends))
+            outcomes = await renew(port, renewals, TimeLimits(sent + (ends - sent) / 2, ends))
         for tracked, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
             with Isolated(tracked, self._schedule_soon):
                 tracked.batch = None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.port import Sending
-from redis_lock_decorators._flow.timeouts import Until, is_repeated
+from redis_lock_decorators._flow.timeouts import TimeLimits, is_repeated
 from redis_lock_decorators._io.background.outcomes import settle
 
 #: The scripts that start an acquisition.
@@ -99,7 +99,7 @@ class Request:
         self.since = now
         self._until = until
         self.reply_seconds = until - now
-        self.end = until.end if isinstance(until, Until) else until
+        self.end = until.end if isinstance(until, TimeLimits) else until
 
     @property
     def is_repeated(self) -> bool:

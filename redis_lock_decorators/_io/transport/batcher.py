@@ -11,7 +11,7 @@ from typing import Any
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
-from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
+from redis_lock_decorators._flow.timeouts import limit_after_queueing, with_send_time
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import (
     Redirection,
@@ -111,7 +111,7 @@ class RequestBatcher(WatchedSender):
         if self._timer is None or self._check_by < began:
             self._restart_checks(transport)
         if until < began + MIN_REPLY_TIME:
-            until = prolonged(until, began + MIN_REPLY_TIME)
+            until = limit_after_queueing(until, began + MIN_REPLY_TIME)
         self._caller = asyncio.current_task()
         self.reads_on, self.sendings = sending is not None, ()
         if sending is not None and transport.opens_connections:
@@ -162,7 +162,7 @@ class RequestBatcher(WatchedSender):
         self._restart_checks(transport)
         began = monotonic()
         if until < began + MIN_REPLY_TIME:
-            until = prolonged(until, began + MIN_REPLY_TIME)
+            until = limit_after_queueing(until, began + MIN_REPLY_TIME)
         if sending is not None:
             self.sendings = (sending,)
         try:
@@ -210,7 +210,7 @@ class RequestBatcher(WatchedSender):
         if self._timer is None or self._check_by < now:
             self._restart_checks(transport)
         if until < now + MIN_REPLY_TIME:
-            until = prolonged(until, now + MIN_REPLY_TIME)
+            until = limit_after_queueing(until, now + MIN_REPLY_TIME)
         request = Request(command, reply, until, now, first, sending)
         self._pending.add(request)
         if request.end < self._earliest_end:

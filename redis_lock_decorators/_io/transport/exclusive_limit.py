@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of, prolonged
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of, limit_after_queueing
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.timers import finish, wait
 from redis_lock_decorators._io.clock import monotonic
@@ -102,7 +102,7 @@ class ExclusiveLimit:
         latest = monotonic() + MIN_REPLY_TIME
         if self._last_reply > began:
             latest = max(monotonic() + ROUND_TRIP, self._last_reply + until - began)
-        return until if until >= latest else prolonged(until, latest)
+        return until if until >= latest else limit_after_queueing(until, latest)
 
     def note_reply(self) -> None:
         """Note that the server has answered a user."""

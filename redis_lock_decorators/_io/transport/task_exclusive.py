@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.timeouts import ROUND_TRIP, prolonged, with_send_time
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, limit_after_queueing, with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
@@ -50,7 +50,7 @@ class TaskExclusive:
             found = self._used = await added(self._idle, pool, until)
             refuse_copy(self._process)
         if self._used is not None and until < (least := monotonic() + ROUND_TRIP):
-            until = prolonged(until, least)  # the server has answered on this connection
+            until = limit_after_queueing(until, least)  # the server has answered on this connection
         self._used, until = found, max(until, found.in_time_until)
         connection, replies = found.connection, list[Any]()
         under_way = Exchange(connection, until)

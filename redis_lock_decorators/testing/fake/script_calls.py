@@ -71,7 +71,7 @@ class ScriptCalls:
         keys, arguments = arguments[:count], arguments[count:]
         if self._server.cluster and len({slot_of(key) for key in keys}) > 1:
             raise ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
-        if self._server.is_torn and count > 1:
+        if self._server.is_slot_moving and count > 1:
             raise TryAgainError("Multiple keys request during rehashing of slot")
         if sha not in STORING_SHA:
             return _encoded(self._run_verb(BY_SHA[sha], keys, arguments))

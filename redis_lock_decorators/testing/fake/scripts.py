@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators._flow.identifiers import GOT_LAST
-from redis_lock_decorators._lua import KEPT, MOST_NOTED, NOTED
+from redis_lock_decorators._lua import COMPANION_TTL, MOST_RECORDS, RECORD_TTL
 
 
 class Redis(Protocol):
@@ -90,7 +90,7 @@ class Scripts:
                 message = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
                 if redis.publish(channel, message):
                     redis.hset(waiters, "granted", entry)
-                    redis.pexpire(waiters, KEPT)
+                    redis.pexpire(waiters, COMPANION_TTL)
                     return
                 known[channel] = 0
             skipped += 1
@@ -98,7 +98,7 @@ class Scripts:
             if is_stop and (self.wake_last(queue, waiters) or skipped == self.most_unreached):
                 redis.delete(key)
                 redis.hdel(waiters, "granted")
-                redis.pexpire(waiters, KEPT)
+                redis.pexpire(waiters, COMPANION_TTL)
                 return
         redis.delete(key, waiters)
 
@@ -133,7 +133,7 @@ class Scripts:
 
     def suspect(self, waiters: Any, channel: str) -> None:
         self.redis.hset(waiters, f"suspect:{channel}", "1")
-        self.redis.pexpire(waiters, KEPT)
+        self.redis.pexpire(waiters, COMPANION_TTL)
 
     def enqueue(
         self,
@@ -164,7 +164,7 @@ class Scripts:
         if ticket == 0:
             ticket = (redis.zlast(queue) or 0) + 1
         redis.zadd(queue, ticket, entry)
-        redis.pexpire(queue, KEPT)
+        redis.pexpire(queue, COMPANION_TTL)
         if holder is None:
             self.grant_next(key, queue, waiters, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
@@ -205,7 +205,7 @@ class Scripts:
     def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *entries: str) -> Any:
         redis, (key, queue, waiters) = self.redis, keys
         redis.zscore(queue, "")  # fails if this is no queue
-        redis.pexpire(queue, KEPT)
+        redis.pexpire(queue, COMPANION_TTL)
         holder = redis.get(key)
         if holder is None:
             self.grant_next(key, queue, waiters)
@@ -218,7 +218,7 @@ class Scripts:
             *(-1 if known is None else known, *missing),
         ]
 
-    def note_release(
+    def record_release(
         self,
         released: Any,
         releaser: str,
@@ -230,18 +230,18 @@ class Scripts:
         if is_shared:
             self.redis.ztrim(released, -1, sys.maxsize)
         self.redis.zadd(released, max(now, (self.redis.zlast(released) or 0) + 0.001), releaser)
-        oldest = -1 if is_awaited and not is_shared else now - NOTED
-        self.redis.ztrim(released, oldest, sys.maxsize if is_shared else MOST_NOTED)
+        oldest = -1 if is_awaited and not is_shared else now - RECORD_TTL
+        self.redis.ztrim(released, oldest, sys.maxsize if is_shared else MOST_RECORDS)
         if is_new:
-            self.redis.pexpire(released, NOTED)
+            self.redis.pexpire(released, RECORD_TTL)
 
-    def _may_be_another(self, released: Any, releaser: str, noted: int) -> bool:
+    def _may_be_another(self, released: Any, releaser: str, records: str) -> bool:
         if self.was_released(released, releaser):
             return True
-        if noted == 2 or self.was_released(released, GOT_LAST + releaser):
+        if records == "shared" or self.was_released(released, GOT_LAST + releaser):
             return False
         first = next(iter(self.redis.zall(released)), "")
-        return noted == 4 or (bool(first) and self.redis.zscore(released, first) == -1)
+        return records == "if own" or (bool(first) and self.redis.zscore(released, first) == -1)
 
     def was_released(self, released: Any, releaser: str) -> bool:
         return self.redis.zscore(released, releaser) is not None
@@ -253,7 +253,7 @@ class Scripts:
         identifier: str,
         milliseconds: int,
         releaser: str | None = None,
-        noted: int = 0,
+        records: str = "",
     ) -> Any:
         redis, count = self.redis, len(keys) // 4
         refused: list[Any] = []
@@ -265,8 +265,8 @@ class Scripts:
                 redis.set(key, resting, milliseconds)
                 redis.hdel(waiters, "granted")
                 entries = redis.zall(queue)[:100]
-                if entries or noted:
-                    self.note_release(released, releaser, bool(entries))
+                if entries or records:
+                    self.record_release(released, releaser, bool(entries))
                 self.wake_one(entries)
             elif holder != resting and not self.was_released(released, releaser):
                 refused += (at, "" if holder is None else holder)
@@ -278,29 +278,29 @@ class Scripts:
         keys: Sequence[Any],
         identifier: str,
         releaser: str | None = None,
-        noted: int = 0,
+        records: str = "",
     ) -> Any:
         redis, count = self.redis, len(keys) // 4
         refused: list[Any] = []
         resting, releaser = f"{identifier}:rest", releaser or identifier
-        is_shared = noted > 1
+        is_shared = records not in ("", "always")
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             was_released = self.was_released(released, releaser)
-            is_other = is_shared and self._may_be_another(released, releaser, noted)
+            is_other = is_shared and self._may_be_another(released, releaser, records)
             if holder != identifier or is_other:
                 if holder == resting or not was_released:
                     refused += (at, "" if holder is None else holder)
             else:
-                is_awaited, is_noted = redis.exists(queue), redis.exists(released)
+                is_awaited, is_recorded = redis.exists(queue), redis.exists(released)
                 if is_awaited:
                     self.grant_next(key, queue, waiters, identifier)
                 else:
                     redis.delete(key, waiters)
-                if is_awaited or is_noted or noted:
-                    is_new = is_awaited or bool(noted)
-                    self.note_release(released, releaser, is_awaited, is_new, is_shared)
+                if is_awaited or is_recorded or records:
+                    is_new = is_awaited or bool(records)
+                    self.record_release(released, releaser, is_awaited, is_new, is_shared)
         return [mark, *refused] if refused else mark
 
 

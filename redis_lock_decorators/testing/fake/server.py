@@ -37,7 +37,7 @@ class SimulatedServer:
 
     Attributes:
         stepped: seconds by which its clock was set forward; keys expire by it, as in Redis.
-        is_torn: its slots are migrating, so no script may touch several keys.
+        is_slot_moving: its slots are migrating, so no script may touch several keys.
         replicas: the number of connected replicas.
         loaded: the SHA-1 digests of the loaded scripts.
         writes: how often each key has changed, for WATCH.
@@ -61,7 +61,7 @@ class SimulatedServer:
         self.renewed: list[tuple[bytes, str]] = []
         self.stepped = 0.0
         self.replicas = 0
-        self.is_torn = False
+        self.is_slot_moving = False
         self.subscribers: dict[str, list[Callable[[str], object]]] = {}
         self.spies: list[Callable[[str, str], object]] = []
         self.run_id: str | None = f"{id(self):040x}"

@@ -37,7 +37,7 @@ def port() -> Any:
 @pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"], ["{a}", "c"]])
 def test_lock_is_released_key_by_key(port: Any, method: ReleaseMethod, names: list[str]) -> None:
     claim = acquired(port, *names)
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     run(release(port, claim, method))
 
@@ -50,7 +50,7 @@ def test_release_that_fails_between_two_keys_is_no_loss(
     port: Any, may_resend: bool, replied: bool
 ) -> None:
     def interrupted(request: Any) -> Any:
-        port.server.is_torn = False
+        port.server.is_slot_moving = False
         if replied:
             raise ReadOnlyError("READONLY You can't write against a read only replica.")
         return reply_lost(request)
@@ -59,7 +59,7 @@ def test_release_that_fails_between_two_keys_is_no_loss(
     claim = acquired(port, "{a}", "{a}b")
     reads = ["extend"] * may_resend  # a client that repeats requests asks first
     faults = [None, *[None for _ in reads], None, *[None for _ in reads], interrupted]
-    port.server.is_torn, port.faults = True, faults
+    port.server.is_slot_moving, port.faults = True, faults
 
     run(release(port, claim, "script"))
 
@@ -76,11 +76,11 @@ def test_keys_released_by_a_failed_acquisition_are_released_again(port: Any) -> 
 
     def torn_afterwards(request: Any) -> Any:
         reply = delivered(request)
-        port.server.is_torn = True
+        port.server.is_slot_moving = True
         return reply
 
     def mend() -> None:
-        port.server.is_torn = False
+        port.server.is_slot_moving = False
         run(release(other, held, "script"))
 
     port.faults = [None, torn_afterwards]
@@ -102,7 +102,7 @@ def test_loss_is_reported(port: Any, holder: str | None, lost: bytes, may_resend
     port.server.drop(lost)
     if holder is not None:
         port.server.put(lost, holder, 60)
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     with pytest.raises(LockLostError):
         run(release(port, claim, "script"))
@@ -123,10 +123,10 @@ def test_repeated_release_leaves_the_next_holder_with_the_same_identifier(
         try:
             return reply_lost(request)
         finally:
-            port.server.is_torn = not has_moved
+            port.server.is_slot_moving = not has_moved
             port.server.put(KEYS[0], claim.identifier, 60)
 
-    port.server.is_torn, port.faults = True, [None, None, lost]
+    port.server.is_slot_moving, port.faults = True, [None, None, lost]
 
     with pytest.raises(LockError, match="was released is not known"):
         run(release(port, claim, "script"))
@@ -163,7 +163,7 @@ def test_late_release_leaves_the_next_holder_with_the_same_token(port: Any) -> N
         assert run(redispy_lock.acquire(port, asked))
         claims.append(asked.claim)
         port.clock.advance(7 if len(claims) == 1 else 1)
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     with pytest.raises(LockLostError):
         run(redispy_lock.release(port, claims[0]))
@@ -178,7 +178,7 @@ def test_release_that_the_client_sends_twice_is_no_loss(port: Any) -> None:
         return (resent if port.verbs[-1] == "unlock" else delivered)(request)
 
     claim = acquired(port, "{a}", "{a}b")
-    port.server.is_torn, port.usual = True, usual
+    port.server.is_slot_moving, port.usual = True, usual
 
     run(release(port, claim, "script"))
 
@@ -195,7 +195,7 @@ def test_slot_begins_to_move_before_the_client_repeats_a_release(
         request.execute()
         if next_holder is not None:
             port.server.put(KEYS[0], next_holder, 60)
-        port.server.is_torn = True
+        port.server.is_slot_moving = True
         return delivered(request)
 
     claim = acquired(port, *names)
@@ -211,7 +211,7 @@ def test_slot_begins_to_move_before_the_client_repeats_a_release(
 def test_loss_is_reported_without_a_record_that_can_be_read(port: Any, error: str) -> None:
     claim = acquired(port, "{a}")
     port.server.drop(KEYS[0])
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     unreadable = raising(ResponseError(error))
     port.faults = [None, None, None, unreadable]
 
@@ -223,17 +223,17 @@ def test_loss_is_reported_without_a_record_that_can_be_read(port: Any, error: st
 
 def test_lock_acquired_after_leaving_its_queue_is_released_and_can_be_lost(port: Any) -> None:
     claim = acquired(port, "{a}")
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     run(cancel(port, claim, "channel|waiter|2500", port.now() + 1))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
     port.server.put(KEYS[0], claim.identifier, 60)
     run(release(port, claim, "script"))
     assert port.server.value(KEYS[0]) is None
 
     claim = acquired(port, "{a}")
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
     run(cancel(port, claim, "channel|waiter|2500", port.now() + 1))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
     with pytest.raises(LockLostError, match="gone"):
         run(release(port, claim, "script"))
 
@@ -241,7 +241,7 @@ def test_lock_acquired_after_leaving_its_queue_is_released_and_can_be_lost(port:
 def test_lock_is_held_for_min_hold(port: Any) -> None:
     claim = acquired(port, "{a}")
     claim.held_until = port.now() + 5
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     run(release(port, claim, "script"))
 
@@ -250,7 +250,7 @@ def test_lock_is_held_for_min_hold(port: Any) -> None:
 
 
 def test_several_names_are_refused_and_leave_nothing(port: Any) -> None:
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     refusal = run(acquire(port, new_claim("{a}", "{a}b"), 2, 0.1))
 
@@ -264,7 +264,7 @@ def test_several_names_are_refused_and_leave_nothing(port: Any) -> None:
 def test_no_lock_is_acquired_whose_replicas_another_node_would_count(
     port: Any, names: list[str], fencing: bool
 ) -> None:
-    port.server.replicas, port.server.is_torn = 1, True
+    port.server.replicas, port.server.is_slot_moving = 1, True
     claim = new_claim(*names)
     claim.replicas, claim.fencing = 1, fencing
 
@@ -274,7 +274,7 @@ def test_no_lock_is_acquired_whose_replicas_another_node_would_count(
     assert "moving" in refusal.why
     assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
 
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
     assert run(acquire(port, claim, 0, 0.1)) is None
     assert [port.server.value(key) for key in claim.keys] == [claim.identifier] * len(names)
 
@@ -282,7 +282,7 @@ def test_no_lock_is_acquired_whose_replicas_another_node_would_count(
 def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> None:
     held, lost = acquired(port, "{a}", "{a}b"), acquired(port, "{a}c")
     port.server.drop(lost.keys[0])
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     kept, refusal = run(renew(port, [Renewal(held, 60), Renewal(lost, 60)], port.now() + 5))
 
@@ -299,7 +299,7 @@ def test_waiter_rechecks_on_its_own(begins: float, wait: float) -> None:
     server = SimulatedServer(Clock(), cluster=True)
     other, process = SimulatedPort(server), SimulatedProcess(server)
     claim = acquired(other, "a", expire=60)
-    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
+    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_slot_moving", True))
     server.clock.at(server.clock.now + 5, lambda: run(release(other, claim, "script")))
     server.clock.advance(0.0)
 
@@ -320,7 +320,7 @@ def test_lock_acquired_without_the_queue_is_entered_immediately(
     server = SimulatedServer(Clock(), cluster=True)
     process, key = SimulatedProcess(server), b"sys:lock:a"
     server.put(key, "another program", 60)
-    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
+    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_slot_moving", True))
     attempt = process.acquire("a", wait=20, expire=expire)
     server.clock.advance(3)
     server.drop(key)
@@ -337,7 +337,7 @@ def test_release_of_an_awaited_lock_does_not_wait(port: Any) -> None:
     claim = acquired(port, "{a}")
     Commands(port.server).zadd(with_queue(claim.keys)[1], 1, "channel|waiter|2500")
     port.may_resend = False
-    port.server.is_torn, began = True, port.now()
+    port.server.is_slot_moving, began = True, port.now()
 
     run(release(port, claim, "native"))
 
@@ -347,7 +347,7 @@ def test_release_of_an_awaited_lock_does_not_wait(port: Any) -> None:
 
 def test_lock_of_another_is_released_by_force(port: Any) -> None:
     claim = acquired(port, "{a}")
-    port.server.is_torn, began = True, port.now()
+    port.server.is_slot_moving, began = True, port.now()
 
     assert run(force(port, claim.keys, claim.identifier))
 
@@ -385,9 +385,9 @@ def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
     held = [acquired(other, name, expire=300) for name in ("{a}", "{a}b")]
     attempts = [process.acquire(name, wait=200, expire=10) for name in ("{a}", "{a}b")]
     server.clock.advance(1)
-    server.is_torn = True
+    server.is_slot_moving = True
     server.clock.advance(10)
-    server.is_torn = False
+    server.is_slot_moving = False
     server.clock.advance(0.5)
 
     for claim in held:
@@ -399,11 +399,11 @@ def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
 
 def test_each_release_in_a_moving_slot_tries_the_script_first(port: Any) -> None:
     claims = [acquired(port, name) for name in ("{a}", "{a}b", "{a}c")]
-    port.server.is_torn = True
+    port.server.is_slot_moving = True
 
     for claim in claims[:2]:
         run(release(port, claim, "script"))
-    port.server.is_torn = False
+    port.server.is_slot_moving = False
     run(release(port, claims[2], "script"))
 
     assert port.verbs == [*["release", "extend", "unlock"] * 2, "release"]
@@ -416,9 +416,9 @@ def test_waiter_is_notified_immediately_after_a_move(min_hold: int, forced: bool
     server = SimulatedServer(Clock(), cluster=True)
     other, process = SimulatedPort(server), SimulatedProcess(server)
     held, former = acquired(other, "{a}", expire=60), acquired(other, "{a}b")
-    server.is_torn = True
+    server.is_slot_moving = True
     run(release(other, former, "script"))
-    server.is_torn = False
+    server.is_slot_moving = False
     attempt = process.acquire("{a}", wait=20, expire=10)
     server.clock.advance(0.1)
     held.held_until = other.now() + min_hold
@@ -443,11 +443,11 @@ def test_entry_that_remains_in_the_queue_delays_no_other_waiter(is_subscribed: b
     acquired(other, "{a}", expire=60), acquired(other, "{a}b", expire=60)
     attempt = first.acquire("{a}", wait=50, expire=10)
     server.clock.advance(1)
-    server.is_torn = True
+    server.is_slot_moving = True
     server.drop(KEYS[0])
     while not attempt.held:
         server.clock.advance(0.01)
-    server.is_torn = False
+    server.is_slot_moving = False
     if is_subscribed:
         first.acquire("{a}b", wait=50, expire=10)
     waiter = second.acquire("{a}", wait=50, expire=10)

@@ -5,30 +5,30 @@ from __future__ import annotations
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
-from redis_lock_decorators._flow.membership import CohortMember, Handover
+from redis_lock_decorators._flow.membership import CohortMember, HandedLock
 
 #: In place of a hand-off whose waiter had withdrawn. The hand-off would keep the giver alive.
 VOID: Literal["void"] = "void"
 
 
 class HandOff(NamedTuple):
-    """A hand-off of the lock to a waiter of a cohort; the disposal of the giver refers to it."""
+    """A hand-off of the lock to a waiter of a cohort; the giver's decision refers to it."""
 
     member: CohortMember
-    handover: Handover
+    handed_lock: HandedLock
 
     def hand(self, giver: Any) -> bool:
         """Hand the lock of a claim over; False if the waiter has withdrawn. Can be repeated."""
-        record = self.handover.queue_record
+        record = self.handed_lock.queue_record
         if record is not None:  # a message about this grant may still be under way
-            record.move(giver, self.member.claim, self.handover.since)
-        is_accepted = self.member.hand(self.handover)
+            record.move(giver, self.member.claim, self.handed_lock.since)
+        is_accepted = self.member.hand(self.handed_lock)
         if record is not None and not is_accepted:
-            record.move(self.member.claim, giver, self.handover.since)
+            record.move(self.member.claim, giver, self.handed_lock.since)
         return is_accepted
 
 
-class Disposal:
+class HandOffDecision:
     """Decides once whether a claim's identifier is handed off or its keys are released.
 
     Other threads, signal handlers and finalizers may release the claim at the same time. Each
@@ -61,6 +61,6 @@ class Disposal:
     def handed_off(self) -> HandOff | None:
         """The hand-off that a waiter has accepted, if any."""
         for decided in list(self._decisions.values()):
-            if isinstance(decided, HandOff) and decided.member.handover is decided.handover:
+            if isinstance(decided, HandOff) and decided.member.handed_lock is decided.handed_lock:
                 return decided
         return None
