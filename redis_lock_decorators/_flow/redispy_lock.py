@@ -16,6 +16,7 @@ from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal, ask, is_slot_moving
 from redis_lock_decorators._flow.retries import with_repeats
 from redis_lock_decorators._flow.server_clock import Clock
+from redis_lock_decorators._flow.timeouts import is_repeated
 from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._rules.keys import companion, with_notes, with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
@@ -167,25 +168,27 @@ async def _send_settle(
         try:
             return await ask(port, "settle", claim, keys, *details, until=until)
         except Exception as error:
-            if not is_slot_moving(
-                port, error
-            ):  # while its slot is moving it is not granted to a waiter
+            if not is_slot_moving(port, error):
                 raise
-    refusal = await ask(port, "settle", claim, claim.keys, *details, until=until)
-    if refusal is None and claim.shares_identifier:
+    # While its slot is moving it is not granted to a waiter.
+    if claim.shares_identifier:
         claim.is_unrecorded = not await _is_recorded(port, claim, details[-1], until)
-    return refusal
+    return await ask(port, "settle", claim, claim.keys, *details, until=until)
 
 
 async def _is_recorded(port: Port, claim: Claim, record_ms: int | str, until: float) -> bool:
-    """Record who got the identifier by requests of their own, as the keys are on two nodes."""
+    """Record who gets the identifier by requests of their own, as the keys are on two nodes.
+
+    Before the lock gets it: whoever undoes that must be able to tell whose lock it is.
+    """
     record = companion(claim.keys[0], b"released")
     try:
         await port.send("ZREMRANGEBYSCORE", record, -1, -1, until=until)
         await port.send("ZADD", record, -1, GOT_LAST + claim.identifier, until=until)
         await port.send("PEXPIRE", record, record_ms, until=until)
     except Exception as error:
-        if not port.is_outcome(error):
+        # A lock that cannot be recorded is acquired all the same, as the second attempt shows.
+        if not port.is_outcome(error) or not (port.lacks(error) or is_repeated(until)):
             raise
         return False
     return True

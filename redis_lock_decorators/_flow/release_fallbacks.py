@@ -64,7 +64,7 @@ async def with_fallbacks(
     if claim.shares_identifier and is_unrecorded and not claim.got_shared_identifier:
         raise LockError(
             f"whether lock {shown(claim.lock_name)} was released is not known: the reply was lost, "
-            "too long ago for the server's records, and its next holder may have the same "
+            "the server has no record of it (any more), and its next holder may have the same "
             "identifier; if no client uses it, release it by force_release() (reset() of "
             "python_redis_lock)",
             claim.lock_name,
@@ -75,18 +75,20 @@ async def with_fallbacks(
             claim.release_sent = None
         return refusal
     except Exception as error:
-        may_fall_back = not (is_unrecorded or _may_end_another(claim, part))
-        if may_fall_back and is_slot_moving(port, error):
+        is_doubtful = _may_end_another(claim, part)
+        if is_slot_moving(port, error) and not is_unrecorded:
             claim.release_sent = None
             if port.lacks(error) == "moved key":
                 claim.note_maybe_released(part, began)
-            if await unanswered_releases.is_of_another(port, claim, part[0], until):
-                return Refusal(claim.identifier)
-            left = claim.min_hold_left(port.now())
-            unlock_key = partial(_unlock, milliseconds=left)
-            one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
-            return await completed(port, claim, part, one_by_one)
-        if not (may_fall_back and _is_barred(port, error)):
+            whose = await unanswered_releases.whose_lock(port, claim, part[0], until)
+            if whose in ("another", "none"):
+                return Refusal(claim.identifier) if whose == "another" else None
+            if whose == "own" or not is_doubtful:
+                left = claim.min_hold_left(port.now())
+                unlock_key = partial(_unlock, milliseconds=left)
+                one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
+                return await completed(port, claim, part, one_by_one)
+        if is_unrecorded or is_doubtful or not _is_barred(port, error):
             unanswered_releases.forget_unsent(port, claim, error)
             _limit_repetitions(port, claim, error, RECORDED)
             unanswered_releases.record_usual(port, claim, method, error)

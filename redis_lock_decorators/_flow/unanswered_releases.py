@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
@@ -147,19 +147,28 @@ async def is_recorded(port: Port, claim: Claim, key: bytes, until: float) -> boo
     return score is not None
 
 
-async def is_of_another(port: Port, claim: Claim, key: bytes, until: float) -> bool:
-    """Whether the server recorded that another acquisition got the identifier of this one later."""
+async def whose_lock(
+    port: Port, claim: Claim, key: bytes, until: float
+) -> Literal["own", "another", "none", "unknown"]:
+    """Whose lock it is, by the server's record, if its key has the identifier of this claim.
+
+    Others may use the identifier. "none" means that the release script has released the own one. It
+    is one key, so it can be read while its slot is moving.
+    """
     if not claim.got_shared_identifier:
-        return False
+        return "unknown"
     *_, records = with_notes((key,))
     try:
         found = await port.send("ZRANGE", records, 0, 0, until=until)
+        last = (text(found[0]) or "") if found else ""
+        if last.startswith(GOT_LAST):
+            return "own" if last == GOT_LAST + claim.releaser else "another"
+        is_released = await port.send("ZSCORE", records, claim.releaser, until=until) is not None
     except Exception as error:
         if not port.lacks(error):
             raise
-        return False
-    last = (text(found[0]) or "") if found else ""
-    return last.startswith(GOT_LAST) and last != GOT_LAST + claim.releaser
+        return "unknown"
+    return "none" if is_released else "unknown"
 
 
 def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal | None:

@@ -182,6 +182,64 @@ def test_late_release_leaves_a_lock_acquired_while_its_slot_moved() -> None:
     assert port.server.value(KEY) == "T"
 
 
+@pytest.mark.parametrize("expire", [None, 6.0])
+@pytest.mark.parametrize("is_executed", [True, False])
+@pytest.mark.parametrize("has_moved", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_acquisition_interrupted_while_its_slot_moves_leaves_nothing(
+    expire: float | None, is_executed: bool, has_moved: bool, number: int
+) -> None:
+    """The requests are ``acquire``, ``settle`` with all keys, three of the record, ``settle``."""
+
+    def interrupt(request: Request) -> Any:
+        if is_executed:
+            with contextlib.suppress(Exception):
+                delivered(request)
+        port.server.is_slot_moving = not has_moved
+        raise KeyboardInterrupt
+
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
+    port.server.is_slot_moving = True
+    port.faults = [*[delivered] * number, interrupt]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(acquire(port, asked_with_token(expire)))
+
+    assert port.server.value(KEY) is None
+
+
+def test_interrupted_acquisition_leaves_the_lock_of_another_while_its_slot_moves() -> None:
+    later = asked_with_token(None)
+
+    def interrupt(request: Request) -> Any:
+        port.server.drop(KEY)
+        assert run(acquire(other, later))
+        raise KeyboardInterrupt
+
+    server = SimulatedServer(Clock(), cluster=True)
+    port, other = SimulatedPort(server), SimulatedPort(server)
+    server.is_slot_moving = True
+    port.faults = [*[delivered] * 5, interrupt]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(acquire(port, asked_with_token(None)))
+
+    assert server.value(KEY) == "T"
+
+
+@pytest.mark.parametrize("fate", [reply_lost, request_lost])
+def test_release_without_a_reply_is_repeated_while_its_slot_moves(fate: Fate) -> None:
+    """What got no reply is the script, which a server whose slot is moving refuses."""
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
+    asked = asked_with_token(None)
+    assert run(acquire(port, asked))
+    port.server.is_slot_moving, port.faults = True, [request_lost]
+
+    run(release(port, asked.claim))
+
+    assert port.server.value(KEY) is None
+
+
 @pytest.mark.parametrize("command", ["ZREMRANGEBYSCORE", "ZADD", "PEXPIRE"])
 def test_lock_whose_acquisition_could_not_be_recorded_is_released(command: str) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
