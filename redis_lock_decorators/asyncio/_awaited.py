@@ -1,4 +1,8 @@
-"""What a task awaits, down to the calls of Python's own code that may swallow a cancellation."""
+"""What a task awaits, down to the calls of Python's own code that may swallow a cancellation.
+
+What is looked at may be an object of the program. So its class is that which ``type`` returns:
+``isinstance`` asks a proxy for another one, which may fail, or run the program's code.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,7 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, asyncio.Task):
+        if _is_a(one, asyncio.Task):
             found.tasks.add(one)
             if is_cancelled:
                 found.cancelled.add(one)
@@ -104,7 +108,8 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
             left += _awaited(step, found)
         elif type(one).__name__ in BETWEEN:
             left += [step._replace(one=it) for it in gc.get_referents(one) if _is_suspended(it)]
-        else:  # a future of ``asyncio.gather``, which is cancelled whatever becomes of its tasks
+        elif _is_a(one, asyncio.Future):
+            # That of ``asyncio.gather`` is cancelled whatever becomes of its tasks.
             was_asked = getattr(one, "_cancel_requested", False)
             left += [Step(child, (), was_asked) for child in getattr(one, "_children", ())]
     return found
@@ -120,10 +125,10 @@ def _awaited(step: Step, found: Awaited) -> list[Step]:
         return []
     if frame.f_code is _wait_for.__code__:
         future, waiter = (frame.f_locals.get(name) for name in ("fut", "waiter"))
-        if isinstance(future, asyncio.Future):
+        if _is_a(future, asyncio.Future):
             # If it awaits a coroutine, it has cancelled the future, and will not swallow anything.
-            has_cancelled = isinstance(awaited, CoroutineType)
-            is_waiting = isinstance(waiter, asyncio.Future)
+            has_cancelled = type(awaited) is CoroutineType
+            is_waiting = _is_a(waiter, asyncio.Future)
             if is_waiting and not has_cancelled:
                 found.calls.append(Call(step.tasks, future, waiter, step.one))
             if is_waiting or has_cancelled:  # else it awaits the future itself, without a timeout
@@ -140,17 +145,21 @@ def _groups_entered(code: object) -> set[Any]:
 
     ``async with`` keeps the method that it calls at its end, and an exit stack those of others.
     """
-    found, left = set(), gc.get_referents(code)
+    found, seen = set(), set[int]()
+    left = [one for one in gc.get_referents(code) if type(one) is MethodType]
     while left:
-        one = left.pop()
-        if not isinstance(one, MethodType):
-            continue
-        if one.__func__ is _end_of_group:
-            found.add(one.__self__)
-        elif one.__func__ is AsyncExitStack.__aexit__:
-            stack: Any = one.__self__
-            left += [callback for _, callback in stack._exit_callbacks]
+        method = left.pop()
+        owner: Any = method.__self__
+        if method.__func__ is _end_of_group:
+            found.add(owner)
+        elif method.__func__ is AsyncExitStack.__aexit__ and id(owner) not in seen:
+            seen.add(id(owner))  # a stack may contain itself
+            left += [exit_ for _, exit_ in owner._exit_callbacks if type(exit_) is MethodType]
     return found
+
+
+def _is_a(one: object, kind: type) -> bool:
+    return issubclass(type(one), kind)
 
 
 def _is_suspended(other: object) -> bool:

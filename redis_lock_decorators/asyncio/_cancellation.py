@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from collections.abc import Iterable
 from functools import partial
 from opcode import opmap
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
+from redis_lock_decorators._rules.marks import marked
 from redis_lock_decorators.asyncio._awaited import awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
     RepeatedCancellation,
@@ -23,6 +26,8 @@ from redis_lock_decorators.asyncio._repeated_cancellation import (
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
+#: The attribute of a cancellation that a block has not taken for that by its loss.
+OTHER = "is_other"
 #: Seconds between two checks whether a task has ended the step inside which the event loop runs.
 STEP_CHECK = 0.02
 #: Whether ``asyncio.wait_for`` (before 3.12) or ``TaskGroup`` may swallow a cancellation.
@@ -48,6 +53,8 @@ class BlockTask:
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
         _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call, and
             whose own cancellations of it were yet to come.
+        _replaced: how often a ``TaskGroup`` of Python 3.13 has put a cancellation of its own, which
+            has no message, in the place of that call.
     """
 
     __slots__ = (
@@ -56,6 +63,7 @@ class BlockTask:
         "_earlier_cancels",
         "_groups",
         "_is_cancelled",
+        "_replaced",
         "_task",
         "is_due",
     )
@@ -63,7 +71,7 @@ class BlockTask:
     def __init__(self, task: TaskRef) -> None:
         self._task = task
         self.is_due = self._is_cancelled = False
-        self._cancels = 0
+        self._cancels = self._replaced = 0
         self._groups: list[Any] = []
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
@@ -106,20 +114,46 @@ class BlockTask:
         if not is_cancellable:
             call_when_cancellable(task, partial(self._cancel, True))
             return
+        try:
+            self._look_around(task)
+        except Exception as error:  # whatever the program's objects do, the task is cancelled
+            log.warning("a loss cancels a task, which may swallow that: %r", error)
+        self._is_cancelled = task.cancel(LOST) is not False
+
+    def _look_around(self, task: asyncio.Task[object]) -> None:
+        """Note and prepare what decides what becomes of the cancellation that follows."""
         if SWALLOWS:
-            RepeatedCancellation(LOST, lambda: self._is_cancelled).follow([task])
+            repeated = RepeatedCancellation(LOST, lambda: self._is_cancelled, self._mark)
+            repeated.follow([task])
         awaited = awaited_by([task])
         if sys.version_info >= (3, 11):
             is_being_cancelled = _is_being_cancelled(task)
             if not is_being_cancelled:
-                self._earlier_cancels = task.cancelling()
-            own = (group for group in awaited.groups if group._parent_task is task)
+                # What came since another loss may still be under way, though it is counted.
+                own = [block for block in _blocks_cancelling(task) if block._task() is task]
+                earlier = [block._earlier_cancels for block in own]
+                self._earlier_cancels = min(earlier, default=task.cancelling())
+            own = [group for group in awaited.groups if group._parent_task is task]
             self._groups = [
                 group for group in own if is_being_cancelled or not group._parent_cancel_requested
             ]
-        for reached in awaited.tasks:
-            _cancelled_blocks.setdefault(reached, WeakSet()).add(self)
-        self._is_cancelled = task.cancel(LOST) is not False
+            if not SWALLOWS:
+                for group in own:
+                    self._follow_end(group)
+        self._mark(awaited.tasks)
+
+    def _mark(self, tasks: Iterable[asyncio.Task[object]]) -> None:
+        """Note that the loss cancels these tasks."""
+        for task in tasks:
+            _cancelled_blocks.setdefault(task, WeakSet()).add(self)
+
+    def _follow_end(self, group: Any) -> None:
+        def ended(_: object) -> None:
+            if not group._tasks and group._errors:
+                self._replaced += 1
+
+        for task in group._tasks:
+            task.add_done_callback(ended)
 
     def uncancel(self, error: object) -> bool:
         """Take the cancellation back; return whether ``error`` is it, or is caused by it.
@@ -133,15 +167,18 @@ class BlockTask:
         self.is_due = self._is_cancelled = False
         if task is None:
             return False
-        others = any(block._is_cancelled for block in _cancelled_blocks.get(task, ()))
+        others = bool(_blocks_cancelling(task))
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
-            cancels = task.uncancel()
-            by_groups = sum(map(_is_counted, self._groups))
+            cancels = task.uncancel() - sum(map(_is_counted, self._groups))
             self._groups = []
-            ours = cancels <= self._cancels + by_groups or (
-                cancels <= self._earlier_cancels + by_groups and not _handles_other(error)
+            # Those that were taken back since, as by ``asyncio.timeout``, or are ours in disguise.
+            settled = self._earlier_cancels - cancels + self._replaced
+            ours = cancels <= self._cancels or (
+                cancels <= self._earlier_cancels and _others_handled(error) <= settled
             )
+            if isinstance(error, asyncio.CancelledError) and not (ours or others):
+                marked(error, OTHER)  # it may have come together with that by the loss
         else:
             ours = is_closing or is_from_loss(error)
         return ours and not others and (is_closing or isinstance(error, asyncio.CancelledError))
@@ -158,8 +195,10 @@ if sys.version_info >= (3, 11):
             is_requested = getattr(waited, "_must_cancel", False) or waited.cancelled()
             if is_requested or getattr(waited, "_cancel_requested", False):
                 return True
-            if waited is not task and isinstance(waited, asyncio.Task) and waited.cancelling():
-                return True
+            if waited is not task and issubclass(type(waited), asyncio.Task):
+                own = sum(block._task() is waited for block in _blocks_cancelling(waited))
+                if waited.cancelling() > own:
+                    return True
             waited = getattr(waited, "_fut_waiter", None)
         return False
 
@@ -170,17 +209,22 @@ if sys.version_info >= (3, 11):
         """
         return SWALLOWS and bool(group._parent_cancel_requested)
 
-    def _handles_other(error: object) -> bool:
-        """Whether an error came while the block was handling another cancellation.
+    def _others_handled(error: object) -> int:
+        """How many other cancellations the block was handling when an error came.
 
         Not one that a ``TaskGroup`` has replaced by an exception group.
         """
-        group = BaseExceptionGroup  # noqa: F821  # since 3.11
+        group, found = BaseExceptionGroup, 0  # noqa: F821  # since 3.11
         while isinstance(error, BaseException) and not isinstance(error, group):
-            if isinstance(error, asyncio.CancelledError) and error.args != (LOST,):
-                return True
+            if isinstance(error, asyncio.CancelledError):
+                found += error.args != (LOST,) or hasattr(error, OTHER)
             error = error.__context__
-        return False
+        return found
+
+
+def _blocks_cancelling(task: asyncio.Task[object]) -> list[BlockTask]:
+    """The blocks whose losses have cancelled a task, and which were not left since."""
+    return [block for block in _cancelled_blocks.get(task, ()) if block._is_cancelled]
 
 
 def is_from_loss(error: object) -> bool:

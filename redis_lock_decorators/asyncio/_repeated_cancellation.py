@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,12 +37,17 @@ def call_when_cancellable(
 
     These are calls that have what they wait for, and other cancellations that are under way.
     """
-    awaited = awaited_by([task])
-    would_swallow = any(call.future.done() for call in awaited.calls if task in call.tasks)
-    if left and (would_swallow or any(map(_is_pending, awaited.cancelled))):
+    if left and _would_swallow(task):
         asyncio.get_running_loop().call_soon(call_when_cancellable, task, cancel, left - 1)
     else:
         cancel()
+
+
+def _would_swallow(task: asyncio.Task[Any]) -> bool:
+    awaited = awaited_by([task])
+    return any(call.future.done() for call in awaited.calls if task in call.tasks) or any(
+        map(_is_pending, awaited.cancelled)
+    )
 
 
 class RepeatedCancellation:
@@ -54,11 +59,19 @@ class RepeatedCancellation:
     ``TaskGroup`` are cancelled when its block ends, so that is watched for.
     """
 
-    __slots__ = ("_is_wanted", "_message", "_swallowed")
+    __slots__ = ("_is_wanted", "_message", "_reached", "_swallowed")
 
-    def __init__(self, message: str, is_wanted: Callable[[], bool]) -> None:
-        """``is_wanted`` tells whether the tasks are to be cancelled still."""
-        self._message, self._is_wanted = message, is_wanted
+    def __init__(
+        self,
+        message: str,
+        is_wanted: Callable[[], bool],
+        reached: Callable[[Iterable[asyncio.Task[Any]]], object],
+    ) -> None:
+        """``is_wanted`` tells whether the tasks are to be cancelled still.
+
+        ``reached`` is called with tasks of groups before they are cancelled.
+        """
+        self._message, self._is_wanted, self._reached = message, is_wanted, reached
         self._swallowed = Counter[asyncio.Task[Any]]()
 
     def follow(self, tasks: Sequence[asyncio.Task[Any]], left: int = LOOKS) -> None:
@@ -82,7 +95,9 @@ class RepeatedCancellation:
 
     def _follow_group(self, group: Any) -> None:
         if self._is_wanted():
-            self.follow([one for one in group._tasks if not one.done()])
+            tasks = [one for one in group._tasks if not one.done()]
+            self._reached(awaited_by(tasks).tasks)
+            self.follow(tasks)
 
     def _follow_end(self, group: Any) -> None:
         """Repeat the cancellation if the group ends by errors: they replace it."""
