@@ -93,6 +93,9 @@ def release_lock(
 ) -> bool:
     """Release a lock if it has this identifier.
 
+    A release that an exception from outside interrupts is completed, unless the identifier is one
+    of your own and the request may have been sent: the next holder might have it too.
+
     Args:
         conn, lock_name, prefix: as for ``acquire_lock``, which returned ``identifier``.
         method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a

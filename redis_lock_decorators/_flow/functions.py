@@ -81,7 +81,7 @@ async def release_lock(
         with error_notes.adding_notes(port, claim, "released"):
             refusal = await with_repeats(port, work, port.now() + OUTAGE, failed)
     except BaseException as error:
-        is_repeatable = is_generated(claim.identifier) or not _may_be_released(port, claim, error)
+        is_repeatable = is_generated(claim.identifier) or not _may_be_released(claim)
         if is_repeatable and not port.is_outcome(error):
             await undo(port, claim, error)
         raise
@@ -90,10 +90,9 @@ async def release_lock(
     return refusal is None or refusal.holder is None
 
 
-def _may_be_released(port: Port, claim: Claim, error: BaseException) -> bool:
+def _may_be_released(claim: Claim) -> bool:
     """Whether a request that releases the lock was sent before the release was interrupted."""
-    is_noted = claim.release_sent is not None or bool(claim.maybe_released)
-    return is_noted or (port.may_resend and port.was_sent(error))
+    return claim.release_sent is not None or bool(claim.maybe_released)
 
 
 async def extend_lock(port: Port, claim: Claim) -> bool:

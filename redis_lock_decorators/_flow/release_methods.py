@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.requests import (
     text,
 )
 from redis_lock_decorators._flow.retries import OUTAGE, clean_up, cleanup_limits
-from redis_lock_decorators._flow.sent_releases import sending
+from redis_lock_decorators._flow.sent_releases import is_recorded, sending
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
 from redis_lock_decorators._flow.unanswered_releases import (
     min_hold_placeholder,
@@ -241,8 +241,7 @@ def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[R
     """Release a key by the usual script."""
     keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
     details = record_arguments(port, claim)
-    # Otherwise the server records what the request did.
-    noted = None if port.may_resend else sending(port, claim, (key,))
+    noted = None if is_recorded(port, claim) else sending(port, claim, (key,))
     return ask(port, "release", claim, keys, *details, until=until, read=read, sending=noted)
 
 

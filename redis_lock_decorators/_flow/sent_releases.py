@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import is_generated
 from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.requests import Send
 
@@ -17,6 +18,15 @@ def sending(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> Sending:
     """
     # By a built-in function, as each release calls it. The time is a lower bound.
     return partial(setattr, claim, "release_sent", (keys, port.now()))
+
+
+def is_recorded(port: Port, claim: Claim) -> bool:
+    """Whether the server records what the release script does, so that nothing is to be noted.
+
+    With an identifier of the caller's own the release is not repeated once it may have been sent.
+    """
+    is_own = not (claim.shares_identifier or is_generated(claim.identifier))
+    return port.may_resend and not is_own
 
 
 def noting(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> Send:

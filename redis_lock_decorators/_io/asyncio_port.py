@@ -210,7 +210,7 @@ class AsyncioPort(BasePort):
         if not isinstance(self._transport, PoolTransport):
             return TaskWatch(client, state, until)
         connection = TaskExclusive(self._batcher.idle, client.connection_pool, until)
-        return Watch(client, state, connection)
+        return Watch(connection)
 
     def use_methods(self) -> None:
         """Use the client's own methods from now on, for the claims of this port and later ones."""

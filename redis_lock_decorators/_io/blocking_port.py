@@ -225,7 +225,7 @@ class BlockingPort(BasePort):
         if private_pool is None:
             return BlockingWatch(client, state, until)
         connection = ThreadExclusive(private_pool, client.connection_pool, until)
-        return Watch(client, state, connection)
+        return Watch(connection)
 
     def check_pool(self) -> None:
         """Use the client's methods from now on if its pool was replaced by the program's own."""

@@ -25,7 +25,7 @@ local function may_be_another(released)
   -- Without the right to call ZSCORE, the name shows that it is this one.
   return not last.err and tonumber(last[2]) == -1 and last[1] ~= 'by:' .. releaser
 end
-local refused
+local refused, free = nil, {}
 for i = 1, count do
   local key, queue, waiters, released = KEYS[i], KEYS[count + i], KEYS[2 * count + i], KEYS[3 * count + i]
   local holder = value(key)
@@ -39,15 +39,19 @@ for i = 1, count do
     end
   else
     local companions = redis.call('EXISTS', queue, released)
-    local is_awaited = companions == 2 or companions == 1 and redis.call('EXISTS', queue) == 1
-    if is_awaited then
+    if companions == 2 or companions == 1 and redis.call('EXISTS', queue) == 1 then
       grant_next(key, queue, waiters, holder)
+      record_release(released, releaser, true, true, is_shared)
     else
-      redis.call('DEL', key, waiters)
+      free[#free + 1] = {key, waiters, (companions > 0 or records) and released}
     end
-    if companions > 0 or records then
-      record_release(released, releaser, is_awaited, is_awaited or records, is_shared)
-    end
+  end
+end
+-- After all others, as the user may have no right to grant a lock: then nothing was released.
+for _, lock in ipairs(free) do
+  redis.call('DEL', lock[1], lock[2])
+  if lock[3] then
+    record_release(lock[3], releaser, false, records, is_shared)
   end
 end
 return refused or mark

@@ -249,12 +249,8 @@ async def fail_when_closed() -> None:
 
 async def in_transaction(client: Client) -> None:
     exclusive = TaskExclusive(client.batcher.idle, client.connection_pool, exchange.monotonic() + 5)
-    async with Watch(client, ClientState(), exclusive) as watched:
+    async with Watch(exclusive) as watched:
         await watched.holder(b"key")
-
-
-class ClientState:
-    has_transacted = True
 
 
 USES: dict[str, Callable[[Client], Coroutine[Any, Any, Any]]] = {

@@ -193,11 +193,13 @@ class ThreadExclusive:
         self._until = until
         self._socket: BlockingSocket | None = None
 
-    async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def exchange(
+        self, commands: Sequence[tuple[Any, ...]], sending: Sending | None = None
+    ) -> list[Any]:
         if self._socket is None:
             self._socket = self._connections.take(self._pool, self._until)
         data = b"".join(map(packed, commands))
-        return self._socket.exchange(data, len(commands), self._until)
+        return self._socket.exchange(data, len(commands), self._until, sending)
 
     def end(self, is_kept: bool) -> None:
         if self._socket is not None and is_kept:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, limit_after_queueing, with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
@@ -32,18 +33,22 @@ class TaskExclusive:
         self._used: TaskConnection | None = None
         self._process = fork.process_id
 
-    async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def exchange(
+        self, commands: Sequence[tuple[Any, ...]], sending: Sending | None = None
+    ) -> list[Any]:
         refuse_copy(self._process)
         if self._used is None:
             self._until = await self._idle.exclusive.enter(self, self._pool, self._until)
         admitted = monotonic()
         try:
-            return await self._admitted(commands)
+            return await self._admitted(commands, sending)
         except Exception as error:
             with_send_time(error, admitted)
             raise
 
-    async def _admitted(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def _admitted(
+        self, commands: Sequence[tuple[Any, ...]], sending: Sending | None
+    ) -> list[Any]:
         pool, until = self._pool, self._until
         found = self._used or self._idle.usable(pool)
         if found is None:
@@ -59,6 +64,8 @@ class TaskExclusive:
             expire = partial(self._expire, under_way)
             with Expiry(min(until - monotonic(), found.patience), expire):
                 data = b"".join([packed(command) for command in commands])
+                if sending is not None:
+                    sending()
                 await connection.send_packed_command([data], check_health=False)
                 await under_way.read(found.replies, len(commands), replies)
         except Exception as error:

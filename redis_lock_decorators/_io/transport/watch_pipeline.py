@@ -13,7 +13,7 @@ redis-py's pipelines need some care:
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.requests import raise_failure
@@ -28,10 +28,19 @@ from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
-from redis_lock_decorators._io.transport.watch import ClientState
 from redis_lock_decorators._io.unconfigured import drop_unconfigured, drop_unconfigured_idle
 
 W = TypeVar("W", bound="_Watch")
+
+
+class ClientState(Protocol):
+    """The state of the client.
+
+    Attributes:
+        has_transacted: MULTI and EXEC were permitted the last time they were sent.
+    """
+
+    has_transacted: bool
 
 
 class _Watch:
