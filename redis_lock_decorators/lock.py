@@ -23,6 +23,7 @@ from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
+from redis_lock_decorators._shared.leaving import leave_by, release_completely, to_release
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators._shared.settings import DEFAULT
@@ -67,8 +68,8 @@ class Lock(RedisPyLockBase[BlockingClient]):
             block = owned(reference)
             block.begin()
             hold = self._hold_of(block)
-            if self._has_own("release") and self._would_release(block, hold):
-                self.release()
+            if self._has_own("release"):
+                leave_by(self.release, self, hold)
             else:
                 self._release(hold)
         except BaseException as failure:
@@ -146,14 +147,10 @@ class Lock(RedisPyLockBase[BlockingClient]):
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        hold = None
-        try:
-            hold = self.local._slot().hold
-            self._release(hold)
-        except BaseException as error:
-            if not is_outcome(error):  # complete the release, as at the end of a block
-                self._abandon(hold)  # not what is held now: another thread may share the token
-            raise
+        release_completely(self._to_release, self._release, self._abandon, is_outcome)
+
+    def _to_release(self) -> TokenHold | None:
+        return to_release(self, self._found)
 
     def _release(self, hold: TokenHold | None) -> None:
         if hold is None or hold.is_gone:

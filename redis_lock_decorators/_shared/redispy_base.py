@@ -122,17 +122,6 @@ class RedisPyLockBase(Generic[C]):
         module = getattr(getattr(type(self), method), "__module__", "")
         return method in vars(self) or not module.startswith("redis_lock_decorators.")
 
-    def _would_release(self, block: Block[TokenHold], hold: TokenHold | None) -> bool:
-        """Whether ``release`` would release the hold of the block that is left, and no other.
-
-        ``release`` knows no block: it releases the hold in the slot. With a shared token that may
-        be the hold of another thread or task by now.
-        """
-        found = self.local._slot().hold
-        if found is None:
-            return block.held is None or block.held.is_gone
-        return hold is None or found is hold
-
     def _start_renewal(self, hold: TokenHold, port: AsyncioPort | BlockingPort) -> TokenHold:
         """Return the hold, renewed from now on with ``auto_renew``."""
         if self.auto_renew:

@@ -20,6 +20,7 @@ from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.leaving import leave_by_awaiting, to_release
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators._shared.settings import DEFAULT
@@ -54,9 +55,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
         block.begin()
         hold = self._hold_of(block)
         leave = partial(self._leave, block, call, hold, kind is not None)
-        if self._has_own("release") and self._would_release(block, hold):
-            releasing = self.release()
-            return leave(lambda: releasing)
+        if self._has_own("release"):
+            return leave(partial(leave_by_awaiting, self.release, self, hold))
         return leave(partial(self._release, hold))
 
     if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
         The errors of ``redis_lock_decorators.lock.Lock.release``.
         """
-        return self._release(self._found())
+        return self._release(to_release(self, self._found))
 
     @as_async
     def extend(

@@ -43,11 +43,12 @@ class OpenBlocks(Generic[H]):
     Args:
         gone: called if a block was deleted, as an exception from outside has interrupted its entry
             or exit: with what it holds and ``Block.call``.
+        is_over: whether what a block holds was released or abandoned.
     """
 
-    def __init__(self, gone: Callable[[H, Call], object]) -> None:
+    def __init__(self, gone: Callable[[H, Call], object], is_over: Callable[[H], bool]) -> None:
         self._open: list[OpenBlock[H]] = []  #: any thread
-        self._gone = gone
+        self._gone, self._is_over = gone, is_over
 
     def enter(
         self,
@@ -65,6 +66,8 @@ class OpenBlocks(Generic[H]):
             if block.call is not None and (reference := block.call()) is not None:
                 reference.held = entered
             entered.exit = ref(block, partial(self._on_exit_gone, entered, block.call))
+        else:
+            self._remove_left(owner)
         self._open.append(entered)
         if block.is_shared:
             self.share(block)
@@ -95,8 +98,18 @@ class OpenBlocks(Generic[H]):
                 block.hold = None
 
     def leave(self, block: Block[OpenBlock[H]], owner: object) -> OpenBlock[H] | None:
-        """Return what the thread or task leaves; None if nothing is open."""
-        return self._leave_by_hand(owner) if block.held is None else self.drop(block)
+        """Return what the thread or task leaves; None if nothing is open.
+
+        It can be called again if it was interrupted, as long as it has not returned.
+        """
+        if block.held is not None:
+            return self.drop(block)
+        while (found := self._to_leave_by_hand(owner)) is not None:
+            block.held = found  # first: the next line may be interrupted
+            if self._remove(found):
+                return found
+            block.held = None  # another thread has left it
+        return None
 
     def drop(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
         """Return what a block with an exit of its own has entered, which is no longer open."""
@@ -107,20 +120,30 @@ class OpenBlocks(Generic[H]):
             block.disown()
         return entered
 
-    def _leave_by_hand(self, owner: object) -> OpenBlock[H] | None:
-        """Leave a block whose ``__exit__`` is called directly.
+    def _to_leave_by_hand(self, owner: object) -> OpenBlock[H] | None:
+        """Return the block whose ``__exit__`` is called directly.
 
-        If the thread or task has entered several, or none, it is the oldest one. Only one block can
-        hold the lock: that is the newest, and the others have lost it. So none releases it too
-        soon.
+        If the thread or task has entered several, or none, it is the oldest one, of those that were
+        not released. Only one block can hold the lock: that is the newest, and the others have lost
+        it. So none releases it too soon.
         """
-        while every := [block for block in list(self._open) if block.exit is None]:
-            own = [block for block in every if block.owner is owner]
-            here = [block for block in own if block.process == fork.process_id]
-            block = (here or own or every)[0]
-            if self._remove(block):
-                return block
-        return None
+        every = [block for block in list(self._open) if block.exit is None]
+        own = [block for block in every if block.owner is owner]
+        here = [block for block in own if block.process == fork.process_id]
+        found = here or own or every
+        return next((block for block in found if not self._is_left(block)), next(iter(found), None))
+
+    def _remove_left(self, owner: object) -> None:
+        """Forget blocks of a thread or task that it has released, but not left; not the last one.
+
+        Its exit may be called still. It must not take that for the exit of another block.
+        """
+        own = [block for block in list(self._open) if block.owner is owner and block.exit is None]
+        for block in [block for block in own if self._is_left(block)][:-1]:
+            self._remove(block)
+
+    def _is_left(self, block: OpenBlock[H]) -> bool:
+        return block.hold is None or self._is_over(block.hold)
 
     def _remove(self, block: OpenBlock[H]) -> bool:
         """Remove a block; return False if another thread has done so."""

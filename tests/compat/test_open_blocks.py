@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import sys
 import threading
 import time
@@ -184,6 +185,122 @@ def test_cancelled_exit_of_a_task_releases(server: Any) -> None:
             assert not await conn.exists("redlock:report")
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("method", ["acquire", "release"])
+def test_call_interrupted_at_any_line_leaves_nothing_held(
+    kind: Any, conn: Any, method: str
+) -> None:
+    key, _, lock_with = kind
+    warm = lock_with(conn, 30)
+    warm.acquire()
+    warm.release()  # loads what is loaded once
+
+    def work(interruption: Interruption) -> None:
+        lock = lock_with(conn, 30)
+        if method == "release":
+            lock.acquire()
+        try:
+            with interruption:
+                getattr(lock, method)()
+        finally:
+            # The first line of ``release`` has not begun it.
+            if interruption.happened and not is_first_line_of_release(interruption):
+                until(lambda: not conn.exists(key), 5, lambda: interruption.location)
+            conn.delete(key)
+
+    assert interrupt_every_line(work) > 50
+
+
+def is_first_line_of_release(interruption: Interruption) -> bool:
+    path, _, number = interruption.location.rpartition(":")
+    line = linecache.getline(path, int(number))
+    return "compat" in path and ("release_completely(" in line or "partial(self._release" in line)
+
+
+def own_release(lock_with: Any, conn: Any, before: Callable[[], object]) -> Any:
+    """Return a lock with a ``release`` of its own, which does more."""
+    lock = lock_with(conn, 30)
+
+    class Own(type(lock)):  # type: ignore[misc]
+        def release(self, **options: Any) -> None:
+            before()
+            super().release(**options)
+
+    lock.__class__ = Own
+    return lock
+
+
+def test_own_release_of_a_block_does_not_release_the_lock_of_another(kind: Any, conn: Any) -> None:
+    """The lease ends while the ``release`` of a subclass does something else."""
+    key, lost, lock_with = kind
+    entered, left = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def enter_second() -> None:
+        with shared:
+            entered.set()
+            left.wait(10)
+
+    def lose_first() -> None:
+        if not threads:
+            lose(conn, key)
+            threads.append(threading.Thread(target=enter_second))
+            threads[0].start()
+            assert entered.wait(10)
+
+    shared = own_release(lock_with, conn, lose_first)
+    with pytest.raises(lost), shared:
+        pass
+
+    assert conn.exists(key)
+    left.set()
+    threads[0].join(10)
+    assert not conn.exists(key)
+
+
+def test_nested_blocks_with_an_own_release_release_their_own_locks(kind: Any, conn: Any) -> None:
+    key, lost, lock_with = kind
+    shared = own_release(lock_with, conn, lambda: None)
+
+    with pytest.raises(lost), shared:
+        lose(conn, key)
+        with shared:
+            assert conn.exists(key)
+        assert not conn.exists(key)
+
+
+def test_direct_calls_work_after_a_release_without_an_exit(kind: Any, conn: Any) -> None:
+    key, _, lock_with = kind
+    shared = lock_with(conn, 30)
+    for _ in range(5):
+        shared.__enter__()
+        shared.release()
+
+    for _ in range(3):
+        shared.__enter__()
+        assert conn.exists(key)
+        shared.__exit__(None, None, None)
+        assert not conn.exists(key)
+    assert len(shared._blocks._open) <= 2
+
+
+def test_subclass_of_a_lock_for_tasks_releases_by_its_own_method(server: Any) -> None:
+    called: list[str] = []
+
+    class Own(pottery.AIORedlock):
+        async def release(self, **options: Any) -> None:
+            called.append("release")
+            await super().release(**options)
+
+    async def test() -> None:
+        async with redis.asyncio.Redis.from_url(server.url) as conn:
+            async with Own(key="report", masters={conn}):
+                pass
+            assert not await conn.exists("redlock:report")
+
+    asyncio.run(test())
+    assert called == ["release"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run within the first try")

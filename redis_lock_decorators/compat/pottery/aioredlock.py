@@ -12,12 +12,13 @@ from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.leaving import leave_by_awaiting
 from redis_lock_decorators.asyncio import Lease, RedisLock
 from redis_lock_decorators.asyncio.lease import abandon
 from redis_lock_decorators.compat.open_blocks import OpenBlock
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
-    is_interruption,
+    is_result,
     log,
     longest_wait,
     pause,
@@ -49,8 +50,13 @@ class AIORedlock(RedlockBase[Lease]):
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
-        lease = await self._acquire(blocking, timeout, raise_on_redis_errors)
-        return self._hold(lease)
+        lease = None
+        try:
+            lease = await self._acquire(blocking, timeout, raise_on_redis_errors)
+            return self._hold(lease)
+        except BaseException:
+            await abandon(lease)
+            raise
 
     async def _acquire(
         self, blocking: bool, timeout: float, raises: bool | None = None, lease: Lease | None = None
@@ -168,10 +174,14 @@ class AIORedlock(RedlockBase[Lease]):
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, self._owner())
-            await self._release(self._lease_of(left))
+            if type(self).release is AIORedlock.release:
+                await self._release(self._lease_of(left))
+            else:  # that of a subclass may do more
+                await leave_by_awaiting(self.release, self, left)
         except BaseException as failure:
-            if is_interruption(failure):
+            if not is_result(failure):
                 left = self._blocks.drop(block) or left
+                left = left or self._blocks.leave(block, self._owner())
                 await abandon(None if left is None else left.hold)
                 raise
             if kind is None:

@@ -6,13 +6,16 @@ import logging
 import random
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators import ConfigurationError, LockNameError
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.keys import LONGEST_NAME, is_unchanged
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import has_begun
+from redis_lock_decorators._shared.leaving import to_release
 from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
@@ -77,7 +80,7 @@ class RedlockBase(Generic[L]):
         # Threads may share this object: a release forgets its own lease, not that of the next.
         self._held: list[L] = []
         # So may their blocks: each releases its own lease.
-        self._blocks: OpenBlocks[L] = OpenBlocks(_on_block_gone)
+        self._blocks: OpenBlocks[L] = OpenBlocks(_on_block_gone, _is_over)
         self._extensions = 0
         # Only to check the arguments:
         longest_wait(context_manager_blocking, context_manager_timeout)
@@ -129,7 +132,8 @@ class RedlockBase(Generic[L]):
 
         None if it was released.
         """
-        return self._lease_of(self._blocks.innermost(self._owner()))
+        innermost = partial(self._blocks.innermost, self._owner())
+        return self._lease_of(to_release(self, innermost))
 
     def _lease_of(self, block: OpenBlock[L] | None) -> L | None:
         """Return the lease of a block, not that of another which acquired the lock after it."""
@@ -163,9 +167,13 @@ def _on_block_gone(lease: Any, call: Call) -> None:
         lease._on_block_gone(None)
 
 
-def is_interruption(error: BaseException) -> bool:
-    """Whether an exception came from outside: it is no result of a release."""
-    return not isinstance(error, PrimitiveError) and not is_outcome(error)
+def _is_over(lease: Any) -> bool:
+    return lease._claim.state is ENDED
+
+
+def is_result(error: BaseException) -> bool:
+    """Whether an error is the result of a release, and not an exception from outside."""
+    return isinstance(error, PrimitiveError) or is_outcome(error)
 
 
 def longest_wait(blocking: bool, timeout: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
@@ -12,10 +13,11 @@ from redis_lock_decorators import Lease, LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
+from redis_lock_decorators._shared.leaving import leave_by, release_completely
 from redis_lock_decorators.compat.open_blocks import OpenBlock
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
-    is_interruption,
+    is_result,
     log,
     longest_wait,
     pause,
@@ -48,8 +50,13 @@ class Redlock(RedlockBase[Lease]):
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
-        lease = self._acquire(blocking, timeout, raise_on_redis_errors)
-        return self._hold(lease)
+        lease = None
+        try:
+            lease = self._acquire(blocking, timeout, raise_on_redis_errors)
+            return self._hold(lease)
+        except BaseException:
+            abandon(lease)
+            raise
 
     def _acquire(
         self, blocking: bool, timeout: float, raises: bool | None = None, lease: Lease | None = None
@@ -107,7 +114,8 @@ class Redlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        self._release(self._held_lease(), raise_on_redis_errors)
+        release = partial(self._release, raise_on_redis_errors=raise_on_redis_errors)
+        release_completely(self._held_lease, release, abandon, is_result)
 
     def _release(self, lease: Lease | None, raise_on_redis_errors: bool | None = None) -> None:
         if lease is None:
@@ -154,10 +162,15 @@ class Redlock(RedlockBase[Lease]):
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, self._owner())
-            self._release(self._lease_of(left))
+            if type(self).release is Redlock.release:
+                self._release(self._lease_of(left))
+            else:  # that of a subclass may do more
+                leave_by(self.release, self, left)
         except BaseException as failure:
-            if is_interruption(failure):
-                left = self._blocks.drop(owned(reference)) or left
+            if not is_result(failure):
+                block = owned(reference)
+                left = self._blocks.drop(block) or left
+                left = left or self._blocks.leave(block, self._owner())
                 abandon(None if left is None else left.hold)
                 raise
             if kind is None:

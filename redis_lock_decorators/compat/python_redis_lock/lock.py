@@ -18,6 +18,7 @@ from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
+from redis_lock_decorators._shared.leaving import leave_by, release_completely, to_release
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
 from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.python_redis_lock import errors
@@ -71,7 +72,7 @@ class Lock:
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
-        self._blocks = OpenBlocks(partial(_on_block_gone, self._lock))
+        self._blocks = OpenBlocks(partial(_on_block_gone, self._lock), _is_over)
 
     @property
     def id(self) -> str:
@@ -93,19 +94,25 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
-        is_acquired = self._acquire(blocking, timeout)
-        if is_acquired:
-            self._blocks.replace(threading.current_thread(), self._lock.local._slot().hold)
-        return is_acquired
+        hold, slot, owner = None, self._lock.local._slot(), threading.current_thread()
+        before = slot.hold
+        try:
+            hold = self._acquire(blocking, timeout)
+            if hold is not None:
+                self._blocks.replace(owner, hold)
+            return hold is not None
+        except BaseException:
+            self._lock._abandon(hold or slot.new_hold(before, ref(owner)))
+            raise
 
-    def _acquire(self, blocking: bool, timeout: float | None = None) -> bool:
+    def _acquire(self, blocking: bool, timeout: float | None = None) -> TokenHold | None:
         checked_switch("blocking", blocking)
         refuse_timeout(blocking, timeout, None if self._renews else self._expire)
         if self._generates_id and self._process != fork.process_id:
             self._id, self._process = checked_id(None), fork.process_id
         try:
-            if self._lock.acquire(blocking=False, token=self._id):
-                return True
+            if (hold := self._try(False)) is not None:
+                return hold
         except Exception as error:
             if not (blocking and is_unknown(self._lock._port(), error)):
                 raise  # else wait for the server, too; it may have acquired the lock
@@ -114,7 +121,12 @@ class Lock:
                 f"the id {self._id!r:.40} holds lock {self._name!r} already; if by an acquire() "
                 "without a reply, release() it"
             )
-        return blocking and self._lock.acquire(True, timeout or None, self._id)
+        return self._try(True, timeout) if blocking else None
+
+    def _try(self, blocking: bool, timeout: float | None = None) -> TokenHold | None:
+        request = self._lock._acquire_request(blocking, timeout or None, self._id, None)
+        hold = TokenHold(request.claim, ref(threading.current_thread()))
+        return hold if self._lock._acquire(hold, request) else None
 
     def extend(self, expire: float | None = None) -> None:
         """Let the lock expire ``expire`` seconds from now; None means the lock's own ``expire``."""
@@ -129,42 +141,45 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock; after a connection error it can be called again."""
-        self._release(self._own_block())
+        release_completely(self._own_block, self._release, self._abandon, _is_result)
 
     def _release(self, block: OpenBlock[TokenHold] | None) -> None:
-        hold = self._lock.local._slot().hold
+        self._check(block)
+        hold = self._hold_of(block)
         try:
-            self._holder(block, self._expire).release()
+            if hold is not None and hold.claim.is_of_this_process():
+                self._lock._release(hold)
+            else:
+                self._with_id(self._expire).release()
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
         self._blocks.forget(hold)
         notify(self._lock._port(), self._name, self._signal_expire)
 
-    def _release_block(self, block: OpenBlock[TokenHold] | None) -> None:
-        if type(self).release is Lock.release:
-            self._release(block)
-        else:  # that of a subclass may do more
-            self._check(block)
-            self.release()
+    def _abandon(self, block: OpenBlock[TokenHold] | None) -> None:
+        """Release what is still held, after an exception such as KeyboardInterrupt."""
+        self._lock._abandon(self._hold_of(block))
 
     def reset(self) -> None:
         """Release the lock, whoever holds it."""
         reset(self._lock._port(), self._name, self._signal_expire)
 
-    def _enter(self, block: Block[OpenBlock[TokenHold]]) -> Lock:
+    def _enter(self, block: Block[OpenBlock[TokenHold]], hold: TokenHold | None = None) -> Lock:
+        # ``hold`` is never passed: as a parameter it is set before any interruption.
         has_exit, slot = block.begin(), self._lock.local._slot()
         before, owner = slot.hold, threading.current_thread()
-        is_own = type(self).acquire is Lock.acquire  # that of a subclass may do more
         try:
-            if not (self._acquire if is_own else self.acquire)(self.blocking):
+            if type(self).acquire is Lock.acquire:
+                hold = self._acquire(self.blocking)
+            elif self.acquire(self.blocking):  # that of a subclass may do more
+                hold = slot.hold
+            if hold is None:
                 raise errors.NotAcquired(f"lock {self._name!r} is not free")
-            hold = slot.hold
-            ownership = None if hold is None else hold.hand_ownership()
-            self._blocks.enter(block, has_exit, owner, hold, ownership)
+            self._blocks.enter(block, has_exit, owner, hold, hold.hand_ownership())
             return self
         except BaseException:
             self._blocks.drop(block)
-            self._lock._abandon(slot.new_hold(before, ref(owner)))
+            self._lock._abandon(hold or slot.new_hold(before, ref(owner)))
             raise
 
     def _leave(
@@ -181,10 +196,15 @@ class Lock:
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, threading.current_thread())
-            self._release_block(left)
+            if type(self).release is Lock.release:
+                self._release(left)
+            else:  # that of a subclass may do more
+                leave_by(self.release, self, left)
         except BaseException as failure:
-            if not isinstance(failure, errors.NotAcquired) and not is_outcome(failure):
-                left = self._blocks.drop(owned(reference)) or left
+            if not _is_result(failure):
+                block = owned(reference)
+                left = self._blocks.drop(block) or left
+                left = left or self._blocks.leave(block, threading.current_thread())
                 self._lock._abandon(None if left is None else left.hold)
                 raise
             if kind is None:
@@ -210,7 +230,12 @@ class Lock:
         __exit__ = ExitMethod(_leave, _abandon_block)
 
     def _own_block(self) -> OpenBlock[TokenHold] | None:
-        return self._blocks.innermost(threading.current_thread())
+        """The block that this thread leaves, else the last one that it has entered."""
+        innermost = partial(self._blocks.innermost, threading.current_thread())
+        return to_release(self, innermost)
+
+    def _hold_of(self, block: OpenBlock[TokenHold] | None) -> TokenHold | None:
+        return self._lock.local._slot().hold if block is None else block.hold
 
     def _holds(self, block: OpenBlock[TokenHold]) -> bool:
         return block.hold is not None and block.hold is self._lock.local._slot().hold
@@ -229,11 +254,22 @@ class Lock:
     def _holder(self, block: OpenBlock[TokenHold] | None, timeout: float | None) -> RedisPyLock:
         """Return the lock that holds this id: this object's, else another's with the same id."""
         self._check(block)
-        if self._lock.local.token is not None and (self._expire or not timeout):
-            return self._lock
+        is_here = self._lock.local.token is not None and (self._expire or not timeout)
+        return self._lock if is_here else self._with_id(timeout)
+
+    def _with_id(self, timeout: float | None) -> RedisPyLock:
+        """Return a lock that another object may have acquired by the same id."""
         lock = self._lock_with(timeout)
         lock.local.token = self._id
         return lock
+
+
+def _is_result(error: BaseException) -> bool:
+    return isinstance(error, errors.NotAcquired) or is_outcome(error)
+
+
+def _is_over(hold: TokenHold) -> bool:
+    return hold.is_gone
 
 
 def _on_block_gone(lock: RedisPyLock, hold: TokenHold, call: Call) -> None:
