@@ -18,6 +18,7 @@ from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._rules.marks import marked
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.asyncio._awaited import awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
     RepeatedCancellation,
@@ -117,7 +118,7 @@ class BlockTask:
         try:
             self._look_around(task)
         except Exception as error:  # whatever the program's objects do, the task is cancelled
-            log.warning("a loss cancels a task, which may swallow that: %r", error)
+            log.warning("a loss cancels a task, which may swallow that: %s", described(error))
         self._is_cancelled = task.cancel(LOST) is not False
 
     def _look_around(self, task: asyncio.Task[object]) -> None:
