@@ -111,6 +111,12 @@ class OpenBlocks(Generic[H]):
             block.held = None  # another thread has left it
         return None
 
+    def leave_interrupted(
+        self, block: Block[OpenBlock[H]], owner: object, left: OpenBlock[H] | None
+    ) -> OpenBlock[H] | None:
+        """Return what an interrupted exit was to leave, ``left`` if it knew that already."""
+        return self.drop(block) or left or self.leave(block, owner)
+
     def drop(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
         """Return what a block with an exit of its own has entered, which is no longer open."""
         entered = block.held

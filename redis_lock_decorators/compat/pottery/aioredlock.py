@@ -180,8 +180,7 @@ class AIORedlock(RedlockBase[Lease]):
                 await leave_by_awaiting(self.release, self, left)
         except BaseException as failure:
             if not is_result(failure):
-                left = self._blocks.drop(block) or left
-                left = left or self._blocks.leave(block, self._owner())
+                left = self._blocks.leave_interrupted(block, self._owner(), left)
                 await abandon(None if left is None else left.hold)
                 raise
             if kind is None:

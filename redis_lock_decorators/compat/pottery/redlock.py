@@ -168,9 +168,7 @@ class Redlock(RedlockBase[Lease]):
                 leave_by(self.release, self, left)
         except BaseException as failure:
             if not is_result(failure):
-                block = owned(reference)
-                left = self._blocks.drop(block) or left
-                left = left or self._blocks.leave(block, self._owner())
+                left = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
                 abandon(None if left is None else left.hold)
                 raise
             if kind is None:

@@ -202,9 +202,8 @@ class Lock:
                 leave_by(self.release, self, left)
         except BaseException as failure:
             if not _is_result(failure):
-                block = owned(reference)
-                left = self._blocks.drop(block) or left
-                left = left or self._blocks.leave(block, threading.current_thread())
+                owner = threading.current_thread()
+                left = self._blocks.leave_interrupted(owned(reference), owner, left)
                 self._lock._abandon(None if left is None else left.hold)
                 raise
             if kind is None:
