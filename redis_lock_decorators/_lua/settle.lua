@@ -38,7 +38,10 @@ if type(granted) == 'string' and string.match(granted, '|([^|]+)|') == holder th
 end
 if KEYS[4] then
   redis.pcall('ZREMRANGEBYSCORE', KEYS[4], -1, -1)
-  redis.pcall('ZADD', KEYS[4], -1, own)
+  local recorded = redis.pcall('ZADD', KEYS[4], -1, own)
+  if type(recorded) == 'table' and string.find(recorded.err, 'non local key') then
+    return recorded -- the slot is moving, and the record would be created at the other node
+  end
   redis.pcall('PEXPIRE', KEYS[4], ARGV[6])
 end
 if ARGV[4] == '1' or found == -1 then

@@ -14,14 +14,14 @@ from redis.asyncio.cluster import RedisCluster as AsyncCluster
 from support.cluster_nodes import Nodes
 from support.fronts import LEGACY
 
-from redis_lock_decorators import RedisLock
+from redis_lock_decorators import RedisLock, _lua
 from redis_lock_decorators._io.client_nodes import node_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.asyncio_client import ClientTransport
 from redis_lock_decorators._io.transport.background_client import ThreadTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.client_calls import replies_of
-from redis_lock_decorators._rules.keys import slot_of
+from redis_lock_decorators._rules.keys import slot_of, with_notes
 from redis_lock_decorators.asyncio import RedisLock as AsyncLock
 from redis_lock_decorators.testing import LocalCluster
 
@@ -226,6 +226,23 @@ def test_address_of_an_importing_node_is_replaced_as_the_client_demands(
 
     assert replies_of(client, [echo(1, key)]) == [b"1"]
     assert announced == [("127.0.0.1", torn.cluster.nodes[1].port)]
+
+
+def test_lock_gets_no_shared_identifier_without_a_record(torn: Torn, name: str) -> None:
+    """Its record becomes empty in the script, and cannot be created again at this node."""
+    lock, queue, waiters, released = keys = with_notes((torn.key(name),))
+    client = torn.nodes.clients[0]
+    client.set(lock, "first", px=10_000)
+    client.zadd(queue, {"one|another|2000": 1})
+    client.hset(waiters, "granted", "one|first|2000")
+    client.zadd(released, {"by:earlier": -1})
+    torn.tear(lock)
+
+    with pytest.raises(redis.ResponseError, match="non local key"):
+        text = _lua.script("settle").text.decode()
+        client.eval(text, 4, *keys, "first", 1, "token", 1, 10**15, 60_000)
+
+    assert client.get(lock) == b"first"
 
 
 @pytest.mark.parametrize("count", [1, 3])
