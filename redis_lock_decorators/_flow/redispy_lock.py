@@ -27,6 +27,8 @@ PROVISIONAL = 10.0
 LONGEST_RECORD = 86_400_000
 #: The same after the end of any other lock, for a release that comes late.
 RECORDED_LATER = 3_600_000
+#: In place of a refusal by the server: the lease ended before the request could be sent.
+ENDED = Refusal(None)
 
 
 class AcquireRequest(NamedTuple):
@@ -135,15 +137,17 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     record = (request.record_ms,) if claim.shares_identifier else ()
     latest = claim.clock.latest(port.now(), claim.duration) if claim.clock is not None else 0
 
+    sent: list[str] = []
+
     async def attempt(until: float) -> Refusal | None:
         nonlocal latest
         details = (name, int(request.endless))
-        refusal = await _send_settle(port, claim, *details, latest, *record, until=until)
+        refusal = await _send_settle(port, claim, *details, latest, *record, until=until, sent=sent)
         if refusal is None or refusal.free_in is None:
             return refusal
         # It is ours, but its end in Redis is later than could be known. Only this claim learns it.
         latest = round(1000 * refusal.free_in)
-        return await _send_settle(port, claim, *details, latest, *record, until=until)
+        return await _send_settle(port, claim, *details, latest, *record, until=until, sent=sent)
 
     try:
         refusal = await with_repeats(port, attempt, claim.deadline)
@@ -151,28 +155,42 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
             claim.identifier = name
             claim.deadline = math.inf if request.endless else claim.deadline
             return True
-        if refusal is not None:  # who holds it by the final identifier is another claim
+        # Who holds it by the final identifier is another claim, unless an earlier request has run.
+        if refusal is not None and not (refusal is ENDED and sent):
             final = []
         await _unsettle(port, request, final)
     except BaseException as error:
-        await _unsettle(port, request, final, error)
+        await _unsettle(port, request, final if sent else [], error)
         raise
     return False
 
 
 async def _send_settle(
-    port: Port, claim: Claim, *details: int | str, until: float
+    port: Port, claim: Claim, *details: int | str, until: float, sent: list[str]
 ) -> Refusal | None:
+    """Send the request; ``sent`` gets its name, to tell a repetition from the first one.
+
+    While its slot is moving the lock is not granted to a waiter, and no script may touch its key
+    and the record together. Then only the time tells that it is this claim's: what is sent after
+    its lease might take the lock of another with the same identifier.
+    """
     if claim.has_queued or claim.shares_identifier:
         keys = (with_notes if claim.shares_identifier else with_queue)(claim.keys)
         try:
+            sent.append("settle")
             return await ask(port, "settle", claim, keys, *details, until=until)
         except Exception as error:
             if not is_slot_moving(port, error):
                 raise
-    # While its slot is moving it is not granted to a waiter.
+            sent.pop()
     if claim.shares_identifier:
+        if port.now() >= claim.deadline:
+            return ENDED
         claim.is_unrecorded = not await _is_recorded(port, claim, details[-1], until)
+        if port.now() >= claim.deadline:
+            return ENDED
+        details = (*details[:-1], "repeated" if sent else "first")
+    sent.append("settle")
     return await ask(port, "settle", claim, claim.keys, *details, until=until)
 
 
@@ -184,8 +202,9 @@ async def _is_recorded(port: Port, claim: Claim, record_ms: int | str, until: fl
     record = companion(claim.keys[0], b"released")
     try:
         await port.send("ZREMRANGEBYSCORE", record, -1, -1, until=until)
-        await port.send("ZADD", record, -1, GOT_LAST + claim.identifier, until=until)
-        await port.send("PEXPIRE", record, record_ms, until=until)
+        if port.now() < claim.deadline:
+            await port.send("ZADD", record, -1, GOT_LAST + claim.identifier, until=until)
+            await port.send("PEXPIRE", record, record_ms, until=until)
     except Exception as error:
         # A lock that cannot be recorded is acquired all the same, as the second attempt shows.
         if not port.is_outcome(error) or not (port.lacks(error) or is_repeated(until)):

@@ -83,6 +83,8 @@ async def with_fallbacks(
             whose = await unanswered_releases.whose_lock(port, claim, part[0], until)
             if whose in ("another", "none"):
                 return Refusal(claim.identifier) if whose == "another" else None
+            if whose == "own" and port.now() >= claim.deadline:
+                return Refusal(None)  # a later request might release the lock of another
             if whose == "own" or not is_doubtful:
                 left = claim.min_hold_left(port.now())
                 unlock_key = partial(_unlock, milliseconds=left)

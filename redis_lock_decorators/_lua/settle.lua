@@ -8,7 +8,8 @@
 -- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state; if others may use the final
 --       identifier, also its record of releases
 -- ARGV  identifier, serial number of the request, final identifier, 1 to remove the expiry (else 0), the latest end that
---       the lock has (Unix milliseconds); the time to live of the record, in milliseconds
+--       the lock has (Unix milliseconds); the time to live of the record, in milliseconds. Without a record: 'first' if no
+--       request before this one can have set the final identifier, so that another one has if it is found
 -- reply "identifier:serial" when done; {"identifier:serial", identifier, its end} if it ends later;
 --       else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
@@ -20,7 +21,7 @@ end
 if KEYS[4] and is_recorded(ARGV[1]) then
   refuse_replica(KEYS[1])
   return {mark, holder or ''}
-elseif holder == ARGV[3] and holder ~= ARGV[1] and (not KEYS[4] or is_recorded(own)) then
+elseif holder == ARGV[3] and holder ~= ARGV[1] and (KEYS[4] and is_recorded(own) or not KEYS[4] and ARGV[6] ~= 'first') then
   refuse_replica(KEYS[1])
   return mark
 elseif holder ~= ARGV[1] then

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+import redis
 from support.faults import (
     Fate,
     Request,
@@ -225,6 +226,60 @@ def test_interrupted_acquisition_leaves_the_lock_of_another_while_its_slot_moves
         run(acquire(port, asked_with_token(None)))
 
     assert server.value(KEY) == "T"
+
+
+@pytest.mark.parametrize("expire", [None, 6.0])
+@pytest.mark.parametrize("later_expire", [None, 6.0])
+@pytest.mark.parametrize("number", range(5))
+def test_suspended_acquisition_takes_no_lock_of_another_while_its_slot_moves(
+    expire: float | None, later_expire: float | None, number: int
+) -> None:
+    """It is suspended after that request until its lease is over and another has the token."""
+    later = asked_with_token(later_expire)
+
+    def suspend(request: Request) -> Any:
+        try:
+            return delivered(request)
+        finally:
+            port.clock.advance(11)
+            assert run(acquire(other, later))
+
+    server = SimulatedServer(Clock(), cluster=True)
+    port, other = SimulatedPort(server), SimulatedPort(server)
+    server.is_slot_moving = True
+    port.faults = [*[delivered] * number, suspend]
+
+    with contextlib.suppress(redis.TimeoutError):
+        assert not run(acquire(port, asked_with_token(expire)))
+
+    assert server.value(KEY) == "T"
+    run(release(other, later.claim))
+    assert server.value(KEY) is None
+
+
+def test_suspended_release_leaves_the_lock_of_another_while_its_slot_moves() -> None:
+    """It is suspended after it has read the record, until its lease is over."""
+    asked, later = asked_with_token(), asked_with_token()
+
+    def suspend(request: Request) -> Any:
+        found = delivered(request)
+        if port.verbs[-1] == "ZRANGE":
+            port.clock.advance(7)
+            assert run(acquire(other, later))
+        return found
+
+    server = SimulatedServer(Clock(), cluster=True)
+    port, other = SimulatedPort(server), SimulatedPort(server)
+    assert run(acquire(port, asked))
+    server.is_slot_moving = True
+    port.usual = suspend
+
+    with pytest.raises(LockLostError):
+        run(release(port, asked.claim))
+
+    assert server.value(KEY) == "T"
+    run(release(other, later.claim))
+    assert server.value(KEY) is None
 
 
 @pytest.mark.parametrize("fate", [reply_lost, request_lost])

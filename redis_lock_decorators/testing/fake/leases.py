@@ -99,13 +99,16 @@ class LeaseScripts:
         last: str,
         endless: int,
         latest: int,
-        record_ms: int = 0,
+        record_ms: int | str = 0,
     ) -> Any:
         (key, *others), holder = keys, self._server.value(keys[0])
         own = GOT_LAST + identifier
         if len(others) == 3 and self._server._zscore(others[2], identifier) is not None:
             return [mark, self._server._get(key) or b""]
-        is_settled = len(others) < 3 or self._server._zscore(others[2], own) is not None
+        if len(others) == 3:
+            is_settled = self._server._zscore(others[2], own) is not None
+        else:
+            is_settled = record_ms != "first"
         if holder == last and holder != identifier and is_settled:
             return mark
         if holder != identifier:
@@ -115,7 +118,7 @@ class LeaseScripts:
         if others and (self._server._hget(others[1], "granted") or "").split("|")[1:2] == [holder]:
             self._server._hdel(others[1], "granted")
         if len(others) == 3:
-            self._note_settled(others[2], own, record_ms)
+            self._note_settled(others[2], own, int(record_ms))
         if endless == 1 or self._server.end(key) == -1:
             self._server.put(key, last)
         elif last != holder:
