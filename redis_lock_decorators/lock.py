@@ -21,11 +21,16 @@ from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._shared.block_calls import (
+    BlockCall,
+    note_acquired,
+    release_completely,
+    to_release,
+)
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators._shared.leaving import leave_by, release_completely, to_release
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
-from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
+from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot, claim_of
 from redis_lock_decorators._shared.settings import DEFAULT
 
 __all__ = ["Lock"]
@@ -37,22 +42,21 @@ class Lock(RedisPyLockBase[BlockingClient]):
     _awaited = False
 
     def _enter(self, block: Block[TokenHold]) -> Lock:
-        has_exit, hold = block.begin(), None
-        token_slot = self.local._slot()
-        before = token_slot.hold
+        has_exit, hold, call = block.begin(), None, BlockCall(self)
         try:
             if self._has_own("acquire"):
-                taken = self.acquire()
+                taken = call.run(self.acquire)
+                hold = call.held
             else:
                 request = self._acquire_request(None, None, None, None)
                 hold = TokenHold(request.claim, _running(), in_block=has_exit)
                 taken = self._acquire(hold, request)
             if taken:
-                self._open(hold or token_slot.hold, block, has_exit)
+                self._open(hold, block, has_exit)
                 return self
             raise self._busy_error()
         except BaseException:
-            self._abandon(hold or token_slot.new_hold(before, _running()))
+            self._abandon(hold or call.held)
             raise
 
     def _leave(
@@ -62,17 +66,21 @@ class Lock(RedisPyLockBase[BlockingClient]):
         error: object,
         trace: object,
         hold: TokenHold | None = None,
+        call: BlockCall | None = None,
     ) -> None:
-        # ``hold`` is never passed: as a parameter it is set before any interruption.
+        # The last two are never passed: as parameters they are set before any interruption.
         try:
             block = owned(reference)
             block.begin()
             hold = self._hold_of(block)
             if self._has_own("release"):
-                leave_by(self.release, self, hold)
+                call = BlockCall(self, hold, is_release=True)
+                call.run(self.release)
             else:
                 self._release(hold)
         except BaseException as failure:
+            if call is not None and not call.is_begun:
+                self._abandon(hold)
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
                 self._abandon(hold or owned(reference).held)
                 raise
@@ -120,9 +128,9 @@ class Lock(RedisPyLockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        return self._acquire(TokenHold(request.claim, _running()), request)
+        return self._acquire(TokenHold(request.claim, _running()), request, is_call=True)
 
-    def _acquire(self, hold: TokenHold, request: AcquireRequest) -> bool:
+    def _acquire(self, hold: TokenHold, request: AcquireRequest, is_call: bool = False) -> bool:
         token_slot, port = self.local._slot(), self._port()
         if self.auto_renew:
             port.lease_loop.check(request.claim)
@@ -132,6 +140,8 @@ class Lock(RedisPyLockBase[BlockingClient]):
             taken = run(flow.acquire(port, request))
             if taken:
                 token_slot.put(self._start_renewal(hold, port))
+                if is_call:
+                    note_acquired(self, hold)
                 if self.auto_renew:
                     port.lease_loop.refuse_unrenewed(request.claim)
             return taken
@@ -176,7 +186,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        return run(self._adjust(self.local._slot().hold, change))
+        return run(self._adjust(self._held_here(), change))
 
     def reacquire(self) -> Literal[True]:
         """Set the remaining time to the full timeout.
@@ -186,7 +196,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        return run(self._adjust(self.local._slot().hold, None))
+        return run(self._adjust(self._held_here(), None))
 
     def locked(self) -> bool:
         """Ask Redis whether any client holds the lock."""
@@ -194,7 +204,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock."""
-        return run(flow.is_owned(self._port(), self.local._slot().claim))
+        return run(flow.is_owned(self._port(), claim_of(self._held_here())))
 
     def _token_slots(self) -> Callable[[], TokenSlot]:
         own = _ThreadTokenSlot()
@@ -229,6 +239,9 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _undo(self, claim: Claim) -> None:
         run(undo(self._port(), claim))
+
+
+Lock._originals = {"acquire": Lock.acquire, "release": Lock.release}
 
 
 def _running() -> ref[threading.Thread]:

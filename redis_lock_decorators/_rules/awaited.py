@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,9 +35,9 @@ def known_as_async(function: F) -> F:
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
-    begun = _Begun(_any)
+    begun: Any = _Begun(_any)
     begun.__wrapped__, begun.__doc__ = function, function.__doc__ or ""
-    return begun  # type: ignore[return-value]
+    return cast(F, begun)
 
 
 def as_async(function: F) -> F:

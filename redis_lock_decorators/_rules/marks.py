@@ -6,6 +6,9 @@ from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
+#: The attribute of a cancellation that has an earlier one, which came to the same code.
+ALSO = "also_cancelled_by"
+
 
 def marked(error: E, name: str, value: object = True) -> E:
     """Set an attribute of an exception, and return it.

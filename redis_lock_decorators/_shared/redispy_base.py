@@ -20,6 +20,7 @@ from redis_lock_decorators._io.client_checks import refuse_early
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators._shared import redispy_args as args
+from redis_lock_decorators._shared.block_calls import has_own, held_here
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.redispy_tokens import Local, RenewalHandle, TokenHold, TokenSlot
@@ -59,6 +60,8 @@ class RedisPyLockBase(Generic[C]):
 
     #: Whether the client is an asyncio client.
     _awaited: ClassVar[bool]
+    #: The methods that a block calls only if they were replaced.
+    _originals: ClassVar[dict[str, object]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,8 +122,7 @@ class RedisPyLockBase(Generic[C]):
 
     def _has_own(self, method: str) -> bool:
         """Whether a subclass or an instrumentation library has replaced the method."""
-        module = getattr(getattr(type(self), method), "__module__", "")
-        return method in vars(self) or not module.startswith("redis_lock_decorators.")
+        return has_own(self, method, self._originals)
 
     def _start_renewal(self, hold: TokenHold, port: AsyncioPort | BlockingPort) -> TokenHold:
         """Return the hold, renewed from now on with ``auto_renew``."""
@@ -171,6 +173,10 @@ class RedisPyLockBase(Generic[C]):
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""
         return self.local._slot().hold
+
+    def _held_here(self) -> TokenHold | None:
+        """The hold that ``extend``, ``owned`` and the like are about."""
+        return held_here(self, lambda: self.local._slot().hold)
 
     def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
         """The hold that leaving the block releases."""

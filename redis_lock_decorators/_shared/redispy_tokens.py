@@ -147,6 +147,11 @@ class TokenSlot:
         return None if hold is None or hold is before or hold.by != by else hold
 
 
+def claim_of(hold: TokenHold | None) -> Claim | None:
+    """The claim of a hold that was not removed."""
+    return None if hold is None or hold.is_gone else hold.claim
+
+
 class Local:
     """The holder of the token, as ``lock.local.token``.
 

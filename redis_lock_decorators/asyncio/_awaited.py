@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
 #: The attributes of suspended code that have its frame, and what it awaits.
@@ -26,9 +27,17 @@ BETWEEN = (
     "async_generator_athrow",
     "anext_awaitable",
 )
+
+
+async def _nothing() -> AsyncIterator[None]:
+    yield
+
+
 _wait_for: Any = asyncio.wait_for
 _task_group: Any = getattr(asyncio, "TaskGroup", None)
 _end_of_group: Any = getattr(_task_group, "__aexit__", None)
+#: The end of the block of an ``asynccontextmanager``.
+_end_of_generator: Any = type(asynccontextmanager(_nothing)()).__aexit__
 
 
 class Call(NamedTuple):
@@ -62,6 +71,7 @@ class Awaited(NamedTuple):
         cancelled: those of them that were cancelled as the first one was, and that one.
         groups: the instances of ``TaskGroup`` whose ends they wait for.
         entered: those in whose blocks they are.
+        handled: the exceptions that the code of the first task handles.
     """
 
     calls: list[Call]
@@ -69,6 +79,7 @@ class Awaited(NamedTuple):
     cancelled: set[asyncio.Task[Any]]
     groups: set[Any]
     entered: set[Any]
+    handled: list[BaseException]
 
 
 class Step(NamedTuple):
@@ -90,7 +101,7 @@ def awaited_by(tasks: Sequence[asyncio.Task[Any]]) -> Awaited:
 
     Not those of a ``TaskGroup``.
     """
-    found, seen = Awaited([], set(), set(), set(), set()), set[int]()
+    found, seen = Awaited([], set(), set(), set(), set(), []), set[int]()
     left = [Step(task) for task in tasks if not task.done()]
     while left:
         step = left.pop()
@@ -123,6 +134,8 @@ def _awaited(step: Step, found: Awaited) -> list[Step]:
     frame, awaited = (getattr(step.one, name) for name in SUSPENDED[type(step.one)])
     if frame is None:
         return []
+    if len(step.tasks) == 1:
+        found.handled.extend(_handled(step.one, frame))
     if frame.f_code is _wait_for.__code__:
         future, waiter = (frame.f_locals.get(name) for name in ("fut", "waiter"))
         if _is_a(future, asyncio.Future):
@@ -146,16 +159,33 @@ def _groups_entered(code: object) -> set[Any]:
     ``async with`` keeps the method that it calls at its end, and an exit stack those of others.
     """
     found, seen = set(), set[int]()
-    left = [one for one in gc.get_referents(code) if type(one) is MethodType]
+    left = _methods(gc.get_referents(code))
     while left:
         method = left.pop()
         owner: Any = method.__self__
         if method.__func__ is _end_of_group:
             found.add(owner)
-        elif method.__func__ is AsyncExitStack.__aexit__ and id(owner) not in seen:
-            seen.add(id(owner))  # a stack may contain itself
-            left += [exit_ for _, exit_ in owner._exit_callbacks if type(exit_) is MethodType]
+        elif id(owner) in seen:  # a stack may contain itself
+            continue
+        elif method.__func__ is AsyncExitStack.__aexit__:
+            left += _methods(exit_ for _, exit_ in owner._exit_callbacks)
+        elif method.__func__ is _end_of_generator:
+            left += _methods(gc.get_referents(owner.gen))
+        seen.add(id(owner))
     return found
+
+
+def _methods(objects: Iterable[Any]) -> list[MethodType]:
+    return [one for one in objects if type(one) is MethodType]
+
+
+def _handled(code: object, frame: FrameType) -> list[BaseException]:
+    """The exceptions that suspended code handles: it refers to them, not just by its variables."""
+    referents = [one for one in gc.get_referents(code) if _is_a(one, BaseException)]
+    if not referents:
+        return []
+    kept = Counter(map(id, frame.f_locals.values()))
+    return [one for one in referents if sum(one is it for it in referents) > kept[id(one)]]
 
 
 def _is_a(one: object, kind: type) -> bool:

@@ -17,7 +17,7 @@ from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
-from redis_lock_decorators._rules.marks import marked
+from redis_lock_decorators._rules.marks import ALSO, marked
 from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.asyncio._awaited import awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
@@ -54,6 +54,7 @@ class BlockTask:
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
         _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call, and
             whose own cancellations of it were yet to come.
+        _handled: the other cancellations that the task was handling at that call.
         _replaced: how often a ``TaskGroup`` of Python 3.13 has put a cancellation of its own, which
             has no message, in the place of that call.
     """
@@ -63,6 +64,7 @@ class BlockTask:
         "_cancels",
         "_earlier_cancels",
         "_groups",
+        "_handled",
         "_is_cancelled",
         "_replaced",
         "_task",
@@ -74,6 +76,7 @@ class BlockTask:
         self.is_due = self._is_cancelled = False
         self._cancels = self._replaced = 0
         self._groups: list[Any] = []
+        self._handled: list[BaseException] = []
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
         self._earlier_cancels = self._cancels
@@ -134,13 +137,18 @@ class BlockTask:
                 own = [block for block in _blocks_cancelling(task) if block._task() is task]
                 earlier = [block._earlier_cancels for block in own]
                 self._earlier_cancels = min(earlier, default=task.cancelling())
-            own = [group for group in awaited.groups if group._parent_task is task]
+            self._cancels = min(self._cancels, task.cancelling())  # some may be taken back since
+            self._handled = _other_cancellations(awaited.handled)
+            groups = [group for group in awaited.groups if group._parent_task is task]
             self._groups = [
-                group for group in own if is_being_cancelled or not group._parent_cancel_requested
+                group
+                for group in groups
+                if is_being_cancelled or not group._parent_cancel_requested
             ]
             if not SWALLOWS:
-                for group in own:
-                    self._follow_end(group)
+                for group in awaited.groups | awaited.entered:
+                    if group._parent_task is task:
+                        self._follow_end(group)
         self._mark(awaited.tasks)
 
     def _mark(self, tasks: Iterable[asyncio.Task[object]]) -> None:
@@ -172,11 +180,11 @@ class BlockTask:
         is_closing = isinstance(error, GeneratorExit) and self._task == running()
         if sys.version_info >= (3, 11):
             cancels = task.uncancel() - sum(map(_is_counted, self._groups))
-            self._groups = []
+            handled, self._groups, self._handled = [error, *self._handled], [], []
             # Those that were taken back since, as by ``asyncio.timeout``, or are ours in disguise.
             settled = self._earlier_cancels - cancels + self._replaced
             ours = cancels <= self._cancels or (
-                cancels <= self._earlier_cancels and _others_handled(error) <= settled
+                cancels <= self._earlier_cancels and len(_other_cancellations(handled)) <= settled
             )
             if isinstance(error, asyncio.CancelledError) and not (ours or others):
                 marked(error, OTHER)  # it may have come together with that by the loss
@@ -210,17 +218,25 @@ if sys.version_info >= (3, 11):
         """
         return SWALLOWS and bool(group._parent_cancel_requested)
 
-    def _others_handled(error: object) -> int:
-        """How many other cancellations the block was handling when an error came.
+    def _other_cancellations(errors: Iterable[object]) -> list[BaseException]:
+        """The other cancellations among errors, and those that were handled when these came.
 
-        Not one that a ``TaskGroup`` has replaced by an exception group.
+        Not one that a ``TaskGroup`` or a time-out has replaced by its own error.
         """
-        group, found = BaseExceptionGroup, 0  # noqa: F821  # since 3.11
-        while isinstance(error, BaseException) and not isinstance(error, group):
-            if isinstance(error, asyncio.CancelledError):
-                found += error.args != (LOST,) or hasattr(error, OTHER)
-            error = error.__context__
-        return found
+        replaces = (BaseExceptionGroup, TimeoutError)  # noqa: F821  # since 3.11
+        found: dict[int, BaseException] = {}
+        left, seen = list(errors), set[int]()
+        while left:
+            error = left.pop()
+            if not isinstance(error, BaseException) or isinstance(error, replaces):
+                continue
+            if id(error) not in seen:
+                seen.add(id(error))
+                is_cancellation = isinstance(error, asyncio.CancelledError)
+                if is_cancellation and (error.args != (LOST,) or hasattr(error, OTHER)):
+                    found[id(error)] = error
+                left += [error.__context__, getattr(error, ALSO, None)]
+        return list(found.values())
 
 
 def _blocks_cancelling(task: asyncio.Task[object]) -> list[BlockTask]:

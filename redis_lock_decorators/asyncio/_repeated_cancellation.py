@@ -81,7 +81,7 @@ class RepeatedCancellation:
             return
         loop, awaited = asyncio.get_running_loop(), awaited_by(tasks)
         for group in awaited.groups | awaited.entered:
-            _before_abort(group, partial(self._follow_group, group))
+            _before_abort(group, self)
             if is_first:
                 self._follow_end(group)
         if not is_first and any(map(_is_cancelled_twice, awaited.cancelled)):
@@ -161,14 +161,21 @@ def _is_cancelled_twice(task: asyncio.Task[Any]) -> bool:
     return getattr(task, "_must_cancel", False) and waiter is not None and waiter.cancelled()
 
 
-def _before_abort(group: Any, function: Callable[[], None]) -> None:
-    """Call a function just before a ``TaskGroup`` cancels its tasks for the first time."""
+def _before_abort(group: Any, cancellation: RepeatedCancellation) -> None:
+    """Follow a ``TaskGroup`` just before it cancels its tasks for the first time."""
+    known = getattr(vars(group).get("_abort"), "followers", None)
+    if known is not None:  # that of another block, which may have been left since, or the same
+        known[cancellation] = None
+        return
+    followers = {cancellation: None}
 
     def abort() -> None:
         vars(group).pop("_abort", None)
         try:
-            function()
+            for one in followers:
+                one._follow_group(group)
         finally:
             group._abort()
 
+    abort.followers = followers  # type: ignore[attr-defined]
     vars(group).setdefault("_abort", abort)

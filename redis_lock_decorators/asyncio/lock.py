@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
@@ -19,10 +20,10 @@ from redis_lock_decorators._io.background.unreleased import release_soon, unrele
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
+from redis_lock_decorators._shared.block_calls import BlockCall, note_acquired, to_release
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.leaving import leave_by_awaiting, to_release
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
-from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
+from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot, claim_of
 from redis_lock_decorators._shared.settings import DEFAULT
 from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots, current_owner
 
@@ -41,12 +42,13 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def _begin(self, block: Block[TokenHold]) -> Coroutine[Any, Any, Lock]:
         token_slot, has_exit = self.local._own_slot(), block.begin()
         if self._has_own("acquire"):
-            acquiring = self.acquire()
-            return self._enter(token_slot, lambda: acquiring, block, has_exit)
+            call, acquiring = BlockCall(self), self.acquire()
+            acquire_own = partial(call.run_awaiting, lambda: acquiring)
+            return self._enter(acquire_own, block, has_exit, call=call)
         request = self._acquire_request(None, None, None, None)
         hold = TokenHold(request.claim, _running(), in_block=has_exit)
         acquire = partial(self._acquire, token_slot, hold, request)
-        return self._enter(token_slot, acquire, block, has_exit, hold)
+        return self._enter(acquire, block, has_exit, hold)
 
     @as_async
     def _end(
@@ -56,7 +58,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
         hold = self._hold_of(block)
         leave = partial(self._leave, block, call, hold, kind is not None)
         if self._has_own("release"):
-            return leave(partial(leave_by_awaiting, self.release, self, hold))
+            releasing = BlockCall(self, hold, is_release=True)
+            return leave(partial(releasing.run_awaiting, self.release), releasing)
         return leave(partial(self._release, hold))
 
     if TYPE_CHECKING:
@@ -85,7 +88,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
         The arguments and errors of ``redis_lock_decorators.lock.Lock.acquire``.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        return self._acquire(self.local._own_slot(), TokenHold(request.claim, _running()), request)
+        hold = TokenHold(request.claim, _running())
+        return self._acquire(self.local._own_slot(), hold, request, is_call=True)
 
     @as_async
     def release(self) -> Coroutine[Any, Any, None]:
@@ -104,7 +108,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         The errors of ``redis_lock_decorators.lock.Lock.extend``.
         """
         change = self._extension(additional_time, replace_ttl)
-        return self._adjust(self.local._slot().hold, change)
+        return self._adjust(self._held_here(), change)
 
     @as_async
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
@@ -112,7 +116,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
         The errors of ``redis_lock_decorators.lock.Lock.reacquire``.
         """
-        return self._adjust(self.local._slot().hold, None)
+        return self._adjust(self._held_here(), None)
 
     async def locked(self) -> bool:
         """Ask Redis whether any client holds the lock."""
@@ -121,24 +125,23 @@ class Lock(RedisPyLockBase[AsyncClient]):
     @as_async
     def owned(self) -> Coroutine[Any, Any, bool]:
         """Ask Redis whether this task holds the lock."""
-        return self._owned(self.local._slot())
+        return self._owned(claim_of(self._held_here()))
 
     async def _enter(
         self,
-        token_slot: TokenSlot,
         acquire: Callable[[], Awaitable[bool]],
         block: Block[TokenHold],
         has_exit: bool,
         hold: TokenHold | None = None,
+        call: BlockCall | None = None,
     ) -> Lock:
-        before = token_slot.hold
         try:
             if await acquire():
-                self._open(hold or token_slot.hold, block, has_exit)
+                self._open(hold if call is None else call.held, block, has_exit)
                 return self
             raise self._busy_error()
         except BaseException:
-            await self._abandon(hold or token_slot.new_hold(before, _running()))
+            await self._abandon(hold if call is None else call.held)
             raise
 
     async def _leave(
@@ -148,10 +151,13 @@ class Lock(RedisPyLockBase[AsyncClient]):
         hold: TokenHold | None,
         failed: bool,
         release: Callable[[], Awaitable[None]],
+        releasing: BlockCall | None = None,
     ) -> None:
         try:
             await release()
         except BaseException as failure:
+            if releasing is not None and not releasing.is_begun:
+                await self._abandon(hold)
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
                 await self._abandon(hold)
                 raise
@@ -161,7 +167,11 @@ class Lock(RedisPyLockBase[AsyncClient]):
             self._close(block, hold)
 
     async def _acquire(
-        self, token_slot: TokenSlot, hold: TokenHold, request: AcquireRequest
+        self,
+        token_slot: TokenSlot,
+        hold: TokenHold,
+        request: AcquireRequest,
+        is_call: bool = False,
     ) -> bool:
         try:
             if unreleased:
@@ -170,6 +180,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
             taken = await flow.acquire(port, request)
             if taken:
                 token_slot.put(self._start_renewal(hold, port))
+                if is_call:
+                    note_acquired(self, hold)
             return taken
         except BaseException:
             await self._abandon(hold)
@@ -198,8 +210,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
         find = self.local._slot
         return find.to_release(by_hand) if isinstance(find, TaskTokenSlots) else find().hold
 
-    async def _owned(self, token_slot: TokenSlot) -> bool:
-        return await flow.is_owned(self._port(), token_slot.claim)
+    async def _owned(self, claim: Claim | None) -> bool:
+        return await flow.is_owned(self._port(), claim)
 
     def _token_slots(self) -> Callable[[], TokenSlot]:
         return TaskTokenSlots()
@@ -233,6 +245,9 @@ class Lock(RedisPyLockBase[AsyncClient]):
         """Release what may still be held, even if the claim is marked as released."""
         hold.forget()
         await undo(self._port(), hold.claim)
+
+
+Lock._originals = {"acquire": Lock.acquire, "release": Lock.release}
 
 
 def _running() -> ref[object]:

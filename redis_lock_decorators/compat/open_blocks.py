@@ -19,20 +19,23 @@ Call = ref[BlockRef[Any]] | None
 
 
 class OpenBlock(Generic[H]):
-    """One block.
+    """One block, or what was acquired by a call of ``acquire`` in it.
 
     Attributes:
         owner: the thread or task that entered it.
         process: the process in which it did.
-        hold: what the block holds; None if that was released.
+        hold: what the block holds; None if that was released, or nothing was acquired.
+        is_block: it is a block.
+        is_empty: nothing was acquired: a subclass has entered it by other means.
         ownership: what lets the hold be renewed; None if it is not.
         exit: the weak reference to its ``Block``; None if it was entered by a direct call.
     """
 
-    def __init__(self, owner: object, hold: H | None, ownership: object) -> None:
+    def __init__(self, owner: object, hold: H | None, ownership: object = None) -> None:
         self.owner = owner
         self.process = fork.process_id
         self.hold = hold
+        self.is_block, self.is_empty = True, hold is None
         self.ownership = ownership
         self.exit: object = None
 
@@ -58,8 +61,7 @@ class OpenBlocks(Generic[H]):
         hold: H | None,
         ownership: object = None,
     ) -> None:
-        """Note that a thread or task has entered a block, and no other one holds the same."""
-        self.forget(hold)
+        """Note that a thread or task has entered a block."""
         entered = OpenBlock(owner, hold, ownership)
         if has_exit and block.held is None:  # else the same bound methods are called repeatedly
             block.held = entered
@@ -81,21 +83,39 @@ class OpenBlocks(Generic[H]):
     def innermost(self, owner: object) -> OpenBlock[H] | None:
         """Return the last block that a thread or task has entered and not left; None for none.
 
-        Not one of the process that this one was forked from.
+        Or what it has acquired in that and not released. Not of the process that this one was
+        forked from.
         """
-        own = (block for block in reversed(list(self._open)) if block.owner is owner)
-        return next((block for block in own if block.process == fork.process_id), None)
+        return next(
+            (one for one in self._own(owner) if one.is_block or not self._is_left(one)), None
+        )
 
-    def replace(self, owner: object, hold: H | None) -> None:
-        """Note what a thread or task has acquired by ``acquire``: for the block that it is in."""
-        if (block := self.innermost(owner)) is not None:
+    def note_acquired(self, owner: object, hold: H) -> None:
+        """Note what a thread or task has acquired by ``acquire``.
+
+        It belongs to the block that it is in, if that has released what it held. Otherwise that
+        block may have lost its own lock, and its exit must not release this one.
+        """
+        block = next((one for one in self._own(owner) if one.is_block), None)
+        if block is not None and self._is_left(block):
             block.hold = hold
+        elif block is not None:
+            acquired = OpenBlock(owner, hold)
+            acquired.is_block = False
+            self._open.append(acquired)
+
+    def _own(self, owner: object) -> list[OpenBlock[H]]:
+        """Return what a thread or task of this process has entered, the last one first."""
+        own = [one for one in reversed(list(self._open)) if one.owner is owner]
+        return [one for one in own if one.process == fork.process_id and not one.is_empty]
 
     def forget(self, hold: H | None) -> None:
         """Note that a hold was released."""
         for block in list(self._open):
-            if block.hold is hold:
+            if hold is not None and block.hold is hold:
                 block.hold = None
+            if not block.is_block and self._is_left(block):
+                self._remove(block)
 
     def leave(self, block: Block[OpenBlock[H]], owner: object) -> OpenBlock[H] | None:
         """Return what the thread or task leaves; None if nothing is open.
@@ -133,7 +153,7 @@ class OpenBlocks(Generic[H]):
         not released. Only one block can hold the lock: that is the newest, and the others have lost
         it. So none releases it too soon.
         """
-        every = [block for block in list(self._open) if block.exit is None]
+        every = [block for block in list(self._open) if block.is_block and block.exit is None]
         own = [block for block in every if block.owner is owner]
         here = [block for block in own if block.process == fork.process_id]
         found = here or own or every
@@ -144,8 +164,8 @@ class OpenBlocks(Generic[H]):
 
         Its exit may be called still. It must not take that for the exit of another block.
         """
-        own = [block for block in list(self._open) if block.owner is owner and block.exit is None]
-        for block in [block for block in own if self._is_left(block)][:-1]:
+        own = [one for one in self._own(owner) if one.is_block and one.exit is None]
+        for block in [block for block in own if self._is_left(block)][1:]:
             self._remove(block)
 
     def _is_left(self, block: OpenBlock[H]) -> bool:

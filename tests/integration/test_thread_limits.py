@@ -46,3 +46,25 @@ def test_lock_that_no_thread_would_renew_is_not_acquired(limited, direct, name, 
 def test_lock_without_renewal_needs_no_thread(limited, direct, name):
     with RedisLock(name, client=direct, auto_renew=False):
         pass
+
+
+def test_exception_that_interrupts_the_start_of_the_thread_is_raised(direct, name, monkeypatch):
+    """Python raises another error in its place, although the thread has started."""
+    ours = [thread for thread in threading.enumerate() if thread.name == worker.NAME]
+    until(lambda: not any(thread.is_alive() for thread in ours))
+    start = worker.WorkerThread.start
+
+    def interrupted(thread):
+        start(thread)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(worker.WorkerThread, "start", interrupted)
+        RedisLock(name, client=direct, expire=2).acquire()
+    assert not direct.keys(f"*{name}")
+
+    with RedisLock(name, client=direct, expire=2):
+        pass

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from support.lost_blocks import LONG, is_of_the_loss, soon
 
+from redis_lock_decorators._io.background.finishing import finish
 from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 
 counted = pytest.mark.skipif(sys.version_info < (3, 11), reason="cancellations are not counted")
@@ -278,3 +279,120 @@ def test_task_of_a_group_does_not_take_the_loss_of_the_outer_block_for_its_own()
 
     assert is_of_the_loss(body, lose)
     assert taken == [False]
+
+
+async def clean_up_for_long(cleaning: asyncio.Event) -> None:
+    try:
+        await asyncio.sleep(LONG)
+    finally:
+        cleaning.set()
+        await asyncio.sleep(LONG)
+
+
+@counted
+@pytest.mark.parametrize("handles", ["error", "group"])
+def test_outside_cancellation_is_found_though_other_errors_are_handled(handles: str) -> None:
+    """The code around, or in the clean-up, handles an error when the loss comes."""
+    cleaning = asyncio.Event()
+
+    async def body() -> None:
+        if handles == "error":
+            try:
+                raise ConnectionError
+            except ConnectionError:
+                await clean_up_for_long(cleaning)
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            try:
+                raise BaseExceptionGroup("", [KeyError()])  # noqa: F821  # since 3.11
+            except BaseExceptionGroup:  # noqa: F821  # since 3.11
+                cleaning.set()
+                await asyncio.sleep(LONG)
+
+    async def lose(block: BlockTask, task: asyncio.Task[Any]) -> None:
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await cleaning.wait()
+        block.cancel()
+
+    assert not is_of_the_loss(body, lose)
+
+
+@counted
+@pytest.mark.parametrize("handled", HANDLED)
+def test_loss_while_the_error_of_a_timeout_is_handled(handled: bool) -> None:
+    async def body() -> None:
+        if handled:
+            await be_cancelled()
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(LONG)
+        except TimeoutError:
+            await asyncio.sleep(LONG)
+
+    assert is_of_the_loss(body, soon)
+
+
+@counted
+@pytest.mark.parametrize("handled", HANDLED)
+def test_group_that_fails_in_its_block_as_the_loss_cancels_it(handled: bool) -> None:
+    async def fail() -> None:
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            raise ValueError
+
+    async def body() -> None:
+        if handled:
+            await be_cancelled()
+        with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                await asyncio.sleep(LONG)
+        await asyncio.sleep(LONG)
+
+    assert is_of_the_loss(body, soon)
+
+
+@counted
+def test_group_of_a_context_manager_that_fails_as_the_loss_cancels_it() -> None:
+    async def fail() -> None:
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            raise ValueError
+
+    @contextlib.asynccontextmanager
+    async def nursery() -> AsyncIterator[Any]:
+        async with asyncio.TaskGroup() as group:
+            yield group
+
+    async def body() -> None:
+        with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
+            async with nursery() as group:
+                group.create_task(fail())
+                await asyncio.sleep(LONG)
+        await asyncio.sleep(LONG)
+
+    assert is_of_the_loss(body, soon)
+
+
+@counted
+def test_outside_cancellation_of_work_that_is_completed_is_kept_beside_the_loss() -> None:
+    """A time-out ends the block's work, which is completed while both come."""
+
+    async def body() -> None:
+        async with asyncio.timeout(0.005):
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                await finish(lambda: asyncio.sleep(0.1))
+
+    async def lose(block: BlockTask, task: asyncio.Task[Any]) -> None:
+        await asyncio.sleep(0.03)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        block.cancel()
+
+    assert not is_of_the_loss(body, lose)

@@ -14,6 +14,8 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_api, run
 
 from redis_lock_decorators import ConfigurationError, LockError, LockNotOwnedError
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._shared.redispy_tokens import TokenHold
 
 
 @pytest.fixture(params=[Threads, Tasks], ids=["threads", "tasks"])
@@ -82,7 +84,10 @@ def test_failing_acquire_of_a_subclass_leaves_nothing_held(
 def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
     async def test() -> None:
         def refused(acquired: bool) -> bool:
-            scene.lock.local._slot().hold.by = None  # another has acquired it
+            slot = scene.lock.local._slot()
+            other = TokenHold(claim_on(KEY, 10))
+            others.append(other)
+            slot.put(other)  # as another thread or task does that acquires it next
             raise ValueError(acquired)
 
         scene.api = own_api(scene.api, acquire=then(scene.api, refused))
@@ -90,8 +95,9 @@ def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scen
         with pytest.raises(ValueError, match="True"):
             await scene.enter(scene.api.block(scene.lock))
 
-        assert scene.is_inside(scene.lock.local._slot().hold)
+        assert scene.lock.local._slot().hold is others[0]
 
+    others: list[TokenHold] = []
     run(test)
 
 

@@ -11,6 +11,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.starting import start_unlisted
 from redis_lock_decorators._io.background.supervised import CHECK_INTERVAL
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._rules.marks import ALSO, marked
 
 #: How often work is started if its task is cancelled each time, as by code that cancels all tasks.
 MOST_STARTS = 50
@@ -37,6 +38,8 @@ async def finish(work: Callable[[], Awaitable[object]], longest: float = math.in
             await asyncio.wait([task], timeout=min(CHECK_INTERVAL, left))  # its wake-up may be lost
         except asyncio.CancelledError as error:
             end = min(end, monotonic() + ROUND_TRIP)
+            if cancelled is not None:  # its context is replaced where it is raised
+                marked(error, ALSO, cancelled)
             cancelled = error
     if cancelled is not None:
         raise cancelled

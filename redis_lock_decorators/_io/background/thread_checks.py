@@ -13,6 +13,9 @@ from redis_lock_decorators.errors import ConfigurationError, shown
 _WITHOUT = (
     'auto_renew=False, no on_lost, no hooks, and wait="poll" (a Lock of redis-py: blocking=False)'
 )
+#: A thread that was created, as this interpreter allows it. Kept: where one is deleted, Python runs
+#: code of its own that swallows exceptions from outside.
+_probe: threading.Thread | None = None
 _PATCH_BOTH = {"gevent": "gevent.monkey.patch_all()", "eventlet": "eventlet.monkey_patch()"}
 
 
@@ -22,9 +25,12 @@ def refuse_threadless(claim: Claim | None = None) -> None:
     Raises:
         ConfigurationError: this is an isolated subinterpreter, or the program is half patched.
     """
+    global _probe
     refuse_half_patched(claim)
+    if _probe is not None:
+        return
     try:
-        threading.Thread(daemon=True)
+        _probe = threading.Thread(daemon=True)
     except RuntimeError as error:
         raise _refusal(
             claim, f"in this interpreter ({safe_text(error)}): use {_WITHOUT} here"

@@ -50,6 +50,10 @@ class Owner(Protocol):
         """The worker that new work is sent to."""
 
 
+#: The error in place of an exception from outside that comes while a thread waits for its start.
+WAIT_INTERRUPTED = "release unlocked lock"
+
+
 class WorkerThread(threading.Thread):
     """A thread of a worker, which ``running_worker`` finds by its attribute."""
 
@@ -109,6 +113,10 @@ class BackgroundWorker:
             Context().run(WorkerThread(self, self._run).start)
             self.has_started, self._owner.start_error = True, ""
         except RuntimeError as error:
+            outside = error.__context__
+            if str(error) == WAIT_INTERRUPTED and outside is not None:
+                self.has_started, self._owner.start_error = True, ""
+                raise outside from None
             self._owner.start_error = safe_text(error)
             self._owner.renewer.forget_wake_up()  # so the next lease asks for a thread again
             if not self._has_warned:  # too many threads, or the interpreter shuts down

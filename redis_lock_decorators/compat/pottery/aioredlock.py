@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
@@ -11,8 +12,8 @@ from redis.exceptions import RedisError
 from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.awaited import as_async
+from redis_lock_decorators._shared.block_calls import BlockCall, has_own
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.leaving import leave_by_awaiting
 from redis_lock_decorators.asyncio import Lease, RedisLock
 from redis_lock_decorators.asyncio.lease import abandon
 from redis_lock_decorators.compat.open_blocks import OpenBlock
@@ -114,7 +115,7 @@ class AIORedlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        await self._release(self._held_lease(), raise_on_redis_errors)
+        await self._release(self._lease_to_release(), raise_on_redis_errors)
 
     async def _release(
         self, lease: Lease | None, raise_on_redis_errors: bool | None = None
@@ -145,43 +146,50 @@ class AIORedlock(RedlockBase[Lease]):
     ) -> AIORedlock:
         # ``lease`` is never passed: as a parameter it is set before any interruption.
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
-        is_own = type(self).acquire is AIORedlock.acquire  # that of a subclass may do more
+        call = BlockCall(self)
         try:
-            if is_own:
+            if has_own(self, "acquire", _ORIGINALS):  # it may do more
+                acquire = partial(self.acquire, blocking=blocking, timeout=timeout)
+                is_acquired = await call.run_awaiting(acquire)
+                lease = None if call.held is None else call.held.hold
+            else:
                 lease = await self._acquire(blocking, timeout)
-            elif await self.acquire(blocking=blocking, timeout=timeout):
-                lease = self._last_lease()
-            if lease is None:
+                is_acquired = lease is not None
+            if not is_acquired:
                 raise QuorumNotAchieved(self.key, self.masters)
             self._blocks.enter(block, has_exit, owner, lease)
             return self
         except BaseException:
             self._blocks.drop(block)
-            await abandon(lease)
+            await abandon(lease or (None if call.held is None else call.held.hold))
             raise
 
     async def _leave(
         self,
         block: Block[OpenBlock[Lease]],
-        call: object,
+        reference: object,
         kind: object,
         error: object,
         trace: object,
         left: OpenBlock[Lease] | None = None,
+        call: BlockCall | None = None,
     ) -> None:
-        # ``left`` is never passed: as a parameter it is set before any interruption.
+        # The last two are never passed: as parameters they are set before any interruption.
         try:
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, self._owner())
-            if type(self).release is AIORedlock.release:
-                await self._release(self._lease_of(left))
-            else:  # that of a subclass may do more
-                await leave_by_awaiting(self.release, self, left)
+            held = None if left is None or left.is_empty else left
+            if has_own(self, "release", _ORIGINALS):  # it may do more
+                call = BlockCall(self, held, is_release=True)
+                await call.run_awaiting(self.release)
+            else:
+                await self._release(self._lease_of(held))
         except BaseException as failure:
-            if not is_result(failure):
+            if not is_result(failure) or (call is not None and not call.is_begun):
                 left = self._blocks.leave_interrupted(block, self._owner(), left)
                 await abandon(None if left is None else left.hold)
+            if not is_result(failure):
                 raise
             if kind is None:
                 raise
@@ -196,3 +204,6 @@ class AIORedlock(RedlockBase[Lease]):
     else:
         __aenter__ = EnterMethod(_begin)
         __aexit__ = ExitMethod(_leave)
+
+
+_ORIGINALS = {"acquire": AIORedlock.acquire, "release": AIORedlock.release}

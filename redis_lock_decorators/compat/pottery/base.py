@@ -6,16 +6,15 @@ import logging
 import random
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators import ConfigurationError, LockNameError
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.keys import LONGEST_NAME, is_unchanged
+from redis_lock_decorators._shared.block_calls import held_here, note_acquired, to_release
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import has_begun
-from redis_lock_decorators._shared.leaving import to_release
 from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
@@ -112,8 +111,9 @@ class RedlockBase(Generic[L]):
 
     def _hold(self, lease: L | None) -> bool:
         """Note what ``acquire`` has acquired for the block that this thread or task is in."""
-        if lease is not None:
-            self._blocks.replace(self._owner(), lease)
+        owner = self._owner()
+        if lease is not None and not note_acquired(self, OpenBlock(owner, lease)):
+            self._blocks.note_acquired(owner, lease)
         return lease is not None
 
     def _last_lease(self) -> L | None:
@@ -132,8 +132,13 @@ class RedlockBase(Generic[L]):
 
         None if it was released.
         """
-        innermost = partial(self._blocks.innermost, self._owner())
-        return self._lease_of(to_release(self, innermost))
+        return self._lease_of(held_here(self, self._innermost))
+
+    def _lease_to_release(self) -> L | None:
+        return self._lease_of(to_release(self, self._innermost))
+
+    def _innermost(self) -> OpenBlock[L] | None:
+        return self._blocks.innermost(self._owner())
 
     def _lease_of(self, block: OpenBlock[L] | None) -> L | None:
         """Return the lease of a block, not that of another which acquired the lock after it."""

@@ -11,9 +11,9 @@ from redis.exceptions import RedisError
 
 from redis_lock_decorators import Lease, LockError, LockNotOwnedError, RedisLock
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._shared.block_calls import BlockCall, has_own, release_completely
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators._shared.leaving import leave_by, release_completely
 from redis_lock_decorators.compat.open_blocks import OpenBlock
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
@@ -115,7 +115,7 @@ class Redlock(RedlockBase[Lease]):
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
         release = partial(self._release, raise_on_redis_errors=raise_on_redis_errors)
-        release_completely(self._held_lease, release, abandon, is_result)
+        release_completely(self._lease_to_release, release, abandon, is_result)
 
     def _release(self, lease: Lease | None, raise_on_redis_errors: bool | None = None) -> None:
         if lease is None:
@@ -132,20 +132,23 @@ class Redlock(RedlockBase[Lease]):
     def _enter(self, block: Block[OpenBlock[Lease]], lease: Lease | None = None) -> Redlock:
         # ``lease`` is never passed: as a parameter it is set before any interruption.
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
-        is_own = type(self).acquire is Redlock.acquire  # that of a subclass may do more
+        call = BlockCall(self)
         has_exit = block.begin()
         try:
-            if is_own:
+            if has_own(self, "acquire", _ORIGINALS):  # it may do more
+                acquire = partial(self.acquire, blocking=blocking, timeout=timeout)
+                is_acquired = call.run(acquire)
+                lease = None if call.held is None else call.held.hold
+            else:
                 lease = self._acquire(blocking, timeout)
-            elif self.acquire(blocking=blocking, timeout=timeout):
-                lease = self._last_lease()
-            if lease is None:
+                is_acquired = lease is not None
+            if not is_acquired:
                 raise QuorumNotAchieved(self.key, self.masters)
             self._blocks.enter(block, has_exit, self._owner(), lease)
             return self
         except BaseException:
             self._blocks.drop(block)
-            abandon(lease)
+            abandon(lease or (None if call.held is None else call.held.hold))
             raise
 
     def _leave(
@@ -155,21 +158,25 @@ class Redlock(RedlockBase[Lease]):
         error: object,
         trace: object,
         left: OpenBlock[Lease] | None = None,
+        call: BlockCall | None = None,
     ) -> None:
-        # ``left`` is never passed: as a parameter it is set before any interruption.
+        # The last two are never passed: as parameters they are set before any interruption.
         try:
             block = owned(reference)
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, self._owner())
-            if type(self).release is Redlock.release:
-                self._release(self._lease_of(left))
-            else:  # that of a subclass may do more
-                leave_by(self.release, self, left)
+            held = None if left is None or left.is_empty else left
+            if has_own(self, "release", _ORIGINALS):  # it may do more
+                call = BlockCall(self, held, is_release=True)
+                call.run(self.release)
+            else:
+                self._release(self._lease_of(held))
         except BaseException as failure:
-            if not is_result(failure):
+            if not is_result(failure) or (call is not None and not call.is_begun):
                 left = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
                 abandon(None if left is None else left.hold)
+            if not is_result(failure):
                 raise
             if kind is None:
                 raise
@@ -189,3 +196,6 @@ class Redlock(RedlockBase[Lease]):
     else:
         __enter__ = EnterMethod(_enter)
         __exit__ = ExitMethod(_leave, _abandon_block)
+
+
+_ORIGINALS = {"acquire": Redlock.acquire, "release": Redlock.release}

@@ -15,10 +15,16 @@ from redis_lock_decorators._flow.requests import is_unknown
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.options import checked_switch
+from redis_lock_decorators._shared.block_calls import (
+    BlockCall,
+    has_own,
+    note_acquired,
+    release_completely,
+    to_release,
+)
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
-from redis_lock_decorators._shared.leaving import leave_by, release_completely, to_release
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
 from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
 from redis_lock_decorators.compat.python_redis_lock import errors
@@ -98,8 +104,8 @@ class Lock:
         before = slot.hold
         try:
             hold = self._acquire(blocking, timeout)
-            if hold is not None:
-                self._blocks.replace(owner, hold)
+            if hold is not None and not note_acquired(self, OpenBlock(owner, hold)):
+                self._blocks.note_acquired(owner, hold)
             return hold is not None
         except BaseException:
             self._lock._abandon(hold or slot.new_hold(before, ref(owner)))
@@ -166,20 +172,25 @@ class Lock:
 
     def _enter(self, block: Block[OpenBlock[TokenHold]], hold: TokenHold | None = None) -> Lock:
         # ``hold`` is never passed: as a parameter it is set before any interruption.
-        has_exit, slot = block.begin(), self._lock.local._slot()
-        before, owner = slot.hold, threading.current_thread()
+        has_exit, call = block.begin(), BlockCall(self)
+        slot, owner = self._lock.local._slot(), threading.current_thread()
+        before = slot.hold
         try:
-            if type(self).acquire is Lock.acquire:
+            if has_own(self, "acquire", _ORIGINALS):  # it may do more
+                is_acquired = call.run(partial(self.acquire, self.blocking))
+                hold = None if call.held is None else call.held.hold
+            else:
                 hold = self._acquire(self.blocking)
-            elif self.acquire(self.blocking):  # that of a subclass may do more
-                hold = slot.hold
-            if hold is None:
+                is_acquired = hold is not None
+            if not is_acquired:
                 raise errors.NotAcquired(f"lock {self._name!r} is not free")
-            self._blocks.enter(block, has_exit, owner, hold, hold.hand_ownership())
+            ownership = None if hold is None else hold.hand_ownership()
+            self._blocks.enter(block, has_exit, owner, hold, ownership)
             return self
         except BaseException:
             self._blocks.drop(block)
-            self._lock._abandon(hold or slot.new_hold(before, ref(owner)))
+            noted = None if call.held is None else call.held.hold
+            self._lock._abandon(hold or noted or slot.new_hold(before, ref(owner)))
             raise
 
     def _leave(
@@ -189,26 +200,33 @@ class Lock:
         error: object,
         trace: object,
         left: OpenBlock[TokenHold] | None = None,
+        call: BlockCall | None = None,
     ) -> None:
-        # ``left`` is never passed: as a parameter it is set before any interruption.
+        # The last two are never passed: as parameters they are set before any interruption.
         try:
             block = owned(reference)
             block.begin()
             left = block.held  # a line of its own: the next one may be interrupted
             left = self._blocks.leave(block, threading.current_thread())
-            if type(self).release is Lock.release:
-                self._release(left)
-            else:  # that of a subclass may do more
-                leave_by(self.release, self, left)
+            held = None if left is None or left.is_empty else left
+            if has_own(self, "release", _ORIGINALS):  # it may do more
+                call = BlockCall(self, held, is_release=True)
+                call.run(self.release)
+            else:
+                self._release(held)
         except BaseException as failure:
-            if not _is_result(failure):
+            if not _is_result(failure) or (call is not None and not call.is_begun):
                 owner = threading.current_thread()
                 left = self._blocks.leave_interrupted(owned(reference), owner, left)
                 self._lock._abandon(None if left is None else left.hold)
+            if not _is_result(failure):
                 raise
             if kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
+        finally:
+            if left is not None and left.hold is not None and not left.hold.is_gone:
+                left.hold.take_ownership(left.ownership)  # a subclass has kept it
 
     def _abandon_block(self, block: Block[OpenBlock[TokenHold]]) -> None:
         """Release what a block holds whose exit was interrupted."""
@@ -261,6 +279,9 @@ class Lock:
         lock = self._lock_with(timeout)
         lock.local.token = self._id
         return lock
+
+
+_ORIGINALS = {"acquire": Lock.acquire, "release": Lock.release}
 
 
 def _is_result(error: BaseException) -> bool:

@@ -1,0 +1,115 @@
+"""Calls of a subclass's ``acquire`` and ``release`` by the blocks of a lock object.
+
+These methods have no argument or result which says what they acquire and release. What the lock
+object has acquired last may belong to another thread or task by the time it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from redis_lock_decorators._shared.context_variables import assign
+
+H = TypeVar("H")
+R = TypeVar("R")
+
+
+class BlockCall:
+    """One call. Code that it starts in other tasks or threads may refer to it after its end.
+
+    Attributes:
+        lock: the lock object; None once the call has ended.
+        held: what it has acquired, or is to release; None if it has acquired nothing.
+        is_release: it is the call of ``release``.
+        is_begun: the release of ``held`` has begun.
+    """
+
+    __slots__ = ("_before", "held", "is_begun", "is_release", "lock")
+
+    def __init__(self, lock: object, held: Any = None, is_release: bool = False) -> None:
+        self.lock: object = lock
+        self.held, self.is_release, self.is_begun = held, is_release, False
+        self._before = _call.get()
+
+    def run(self, method: Callable[[], R]) -> R:
+        """Call a method."""
+        try:
+            assign(_call, self)
+            return method()
+        finally:
+            self._end()
+
+    async def run_awaiting(self, method: Callable[[], Awaitable[R]]) -> R:
+        """Call a method and await its result."""
+        try:
+            assign(_call, self)
+            return await method()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            self.lock = None
+        finally:  # again, as an exception from outside may come before the line above
+            self.lock = None
+            assign(_call, self._before)
+
+
+#: The innermost call here.
+_call: ContextVar[BlockCall | None] = ContextVar("call", default=None)
+
+
+def to_release(lock: object, usual: Callable[[], H]) -> H:
+    """Return what ``release`` of a lock object releases here; outside of an exit, ``usual()``."""
+    call = _call.get()
+    if call is None or call.lock is not lock or not call.is_release or call.held is None:
+        return usual()
+    call.is_begun = True
+    held: H = call.held
+    return held
+
+
+def held_here(lock: object, usual: Callable[[], H]) -> H:
+    """Return what other methods of a lock object are about; outside of an exit, ``usual()``."""
+    call = _call.get()
+    is_leaving = call is not None and call.lock is lock and call.is_release
+    return call.held if is_leaving and call is not None and call.held is not None else usual()
+
+
+def note_acquired(lock: object, held: object) -> bool:
+    """Note what ``acquire`` of a lock object has acquired; return whether it is for a block."""
+    call = _call.get()
+    if call is None or call.lock is not lock:
+        return False
+    call.held = held
+    return not call.is_release
+
+
+def has_own(lock: object, method: str, originals: Mapping[str, object]) -> bool:
+    """Whether a subclass, or a library that instruments code, has replaced a method."""
+    return method in vars(lock) or getattr(type(lock), method) is not originals[method]
+
+
+def release_completely(
+    find: Callable[[], H | None],
+    release: Callable[[H | None], object],
+    abandon: Callable[[H | None], object],
+    is_result: Callable[[BaseException], bool],
+    held: H | None = None,
+    is_found: bool = False,
+) -> None:
+    """Release what ``find`` returns; abandon it if an exception from outside comes meanwhile.
+
+    It is not looked for again: what is found then may belong to another thread.
+    """
+    # The last two are never passed: as parameters they are set before any interruption.
+    try:
+        held = find()
+        is_found = True
+        release(held)
+    except BaseException as error:
+        if not is_result(error):
+            abandon(held if is_found or held is not None else find())
+        raise
