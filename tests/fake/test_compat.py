@@ -28,6 +28,8 @@ def test_lock_of_python_redis_lock_makes_no_connection(
             first.acquire()
         first.extend(30)
         second.reset()
+        with pytest.raises(python_redis_lock.NotAcquired):
+            first.release()
         assert not first.locked()
         assert second.acquire(blocking=False)
         second.release()

@@ -12,6 +12,7 @@ from support.leftovers import PATIENCE
 from support.simulation import new_claim
 from support.waiting import until
 
+from redis_lock_decorators._io.background import thread_checks
 from redis_lock_decorators._io.background import worker as workers
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators.errors import ConfigurationError, LockError
@@ -253,6 +254,7 @@ def test_interpreter_without_daemon_threads_is_refused(monkeypatch: pytest.Monke
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
 
+    monkeypatch.setattr(thread_checks, "_probe", None)
     monkeypatch.setattr(threading, "Thread", refuse)
     lease_loop = LeaseLoop()
 
