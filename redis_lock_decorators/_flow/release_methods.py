@@ -241,7 +241,8 @@ def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[R
     """Release a key by the usual script."""
     keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
     details = record_arguments(port, claim)
-    noted = None if is_recorded(port, claim) else sending(port, claim, (key,))
+    is_noted = not (port.may_resend and is_recorded(claim))
+    noted = sending(port, claim, (key,)) if is_noted else None
     return ask(port, "release", claim, keys, *details, until=until, read=read, sending=noted)
 
 

@@ -130,7 +130,7 @@ def _request(
     if left:
         verb, details = "min_hold", (left, *details)
     read = partial(unanswered_releases.unexplained, claim, part)
-    sending = None if is_recorded(port, claim) else note
+    sending = None if port.may_resend and is_recorded(claim) else note
     request = partial(ask, port, verb, claim, with_notes(part), *details)
     return request(until=until, read=read, send=send, sending=sending)
 

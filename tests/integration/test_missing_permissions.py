@@ -169,9 +169,10 @@ async def test_lock_of_another_holder_is_kept_without_transactions(
     holder = Watch.holder
 
     async def overtaken(self: Any, watched: bytes) -> Any:
-        found = await holder(self, watched)
-        admin.set(key, "another", px=60_000)
-        return found
+        try:
+            return await holder(self, watched)
+        finally:
+            admin.set(key, "another", px=60_000)
 
     monkeypatch.setattr(Watch, "holder", overtaken)
     uses = uses_of(place, TRANSACTION)
