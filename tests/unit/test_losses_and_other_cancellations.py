@@ -62,6 +62,13 @@ async def cancel_beside_loss(block: BlockTask, task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
+async def fail_when_cancelled() -> None:
+    try:
+        await asyncio.sleep(LONG)
+    finally:
+        raise ValueError
+
+
 async def be_cancelled() -> None:
     """Handle a cancellation, which stays counted."""
     task = asyncio.current_task()
@@ -181,18 +188,12 @@ def test_loss_while_an_awaited_task_ends_by_its_own_loss(handled: bool) -> None:
 @counted
 @pytest.mark.parametrize("handled", HANDLED)
 def test_group_that_fails_as_the_loss_cancels_it(handled: bool) -> None:
-    async def fail() -> None:
-        try:
-            await asyncio.sleep(LONG)
-        finally:
-            raise ValueError
-
     async def body() -> None:
         if handled:
             await be_cancelled()
         with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
             async with asyncio.TaskGroup() as group:
-                group.create_task(fail())
+                group.create_task(fail_when_cancelled())
         await asyncio.sleep(LONG)
 
     assert is_of_the_loss(body, soon)
@@ -337,18 +338,12 @@ def test_loss_while_the_error_of_a_timeout_is_handled(handled: bool) -> None:
 @counted
 @pytest.mark.parametrize("handled", HANDLED)
 def test_group_that_fails_in_its_block_as_the_loss_cancels_it(handled: bool) -> None:
-    async def fail() -> None:
-        try:
-            await asyncio.sleep(LONG)
-        finally:
-            raise ValueError
-
     async def body() -> None:
         if handled:
             await be_cancelled()
         with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
             async with asyncio.TaskGroup() as group:
-                group.create_task(fail())
+                group.create_task(fail_when_cancelled())
                 await asyncio.sleep(LONG)
         await asyncio.sleep(LONG)
 
@@ -357,12 +352,6 @@ def test_group_that_fails_in_its_block_as_the_loss_cancels_it(handled: bool) -> 
 
 @counted
 def test_group_of_a_context_manager_that_fails_as_the_loss_cancels_it() -> None:
-    async def fail() -> None:
-        try:
-            await asyncio.sleep(LONG)
-        finally:
-            raise ValueError
-
     @contextlib.asynccontextmanager
     async def nursery() -> AsyncIterator[Any]:
         async with asyncio.TaskGroup() as group:
@@ -371,7 +360,7 @@ def test_group_of_a_context_manager_that_fails_as_the_loss_cancels_it() -> None:
     async def body() -> None:
         with contextlib.suppress(BaseExceptionGroup):  # noqa: F821  # since 3.11
             async with nursery() as group:
-                group.create_task(fail())
+                group.create_task(fail_when_cancelled())
                 await asyncio.sleep(LONG)
         await asyncio.sleep(LONG)
 
