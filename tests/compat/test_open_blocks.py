@@ -37,13 +37,6 @@ KINDS: dict[str, tuple[str, type[Exception], Callable[[Any, float], Any]]] = {
 }
 
 
-@pytest.fixture
-def conn(server: Any) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as conn:
-        yield conn
-        conn.flushdb()
-
-
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Any:
     return KINDS[request.param]

@@ -39,13 +39,6 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def conn(server: Any) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as conn:
-        yield conn
-        conn.flushdb()
-
-
-@pytest.fixture
 def redlock(library: Any, conn: Any) -> Callable[..., Any]:
     """Returns locks on one master."""
     return lambda key="report", **options: library.Redlock(key=key, masters={conn}, **options)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from types import ModuleType
@@ -29,13 +28,6 @@ def library(request: pytest.FixtureRequest) -> Any:
     if request.param == "replacement":
         return python_redis_lock
     return pytest.importorskip("redis_lock")
-
-
-@pytest.fixture
-def conn(server: Any) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as conn:
-        yield conn
-        conn.flushdb()
 
 
 def test_lock_is_held_by_one_object_at_a_time(library: Any, conn: Any) -> None:

@@ -39,13 +39,6 @@ KINDS: dict[str, Kind] = {
 LOST = (python_redis_lock.NotAcquired, pottery.ReleaseUnlockedLock, redis.exceptions.LockError)
 
 
-@pytest.fixture
-def conn(server: Any) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as conn:
-        yield conn
-        conn.flushdb()
-
-
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
