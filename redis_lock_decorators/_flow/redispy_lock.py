@@ -28,7 +28,7 @@ LONGEST_RECORD = 86_400_000
 #: The same after the end of any other lock, for a release that comes late.
 RECORDED_LATER = 3_600_000
 #: In place of a refusal by the server: the lease ended before the request could be sent.
-ENDED = Refusal(None)
+TOO_LATE = Refusal(None)
 
 
 class AcquireRequest(NamedTuple):
@@ -156,7 +156,7 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
             claim.deadline = math.inf if request.endless else claim.deadline
             return True
         # Who holds it by the final identifier is another claim, unless an earlier request has run.
-        if refusal is not None and not (refusal is ENDED and sent):
+        if refusal is not None and not (refusal is TOO_LATE and sent):
             final = []
         await _unsettle(port, request, final)
     except BaseException as error:
@@ -185,10 +185,10 @@ async def _send_settle(
             sent.pop()
     if claim.shares_identifier:
         if port.now() >= claim.deadline:
-            return ENDED
+            return TOO_LATE
         claim.is_unrecorded = not await _is_recorded(port, claim, details[-1], until)
         if port.now() >= claim.deadline:
-            return ENDED
+            return TOO_LATE
         details = (*details[:-1], "repeated" if sent else "first")
     sent.append("settle")
     return await ask(port, "settle", claim, claim.keys, *details, until=until)

@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.requests import (
     text,
 )
 from redis_lock_decorators._flow.retries import OUTAGE, clean_up, cleanup_limits
-from redis_lock_decorators._flow.sent_releases import is_recorded, sending
+from redis_lock_decorators._flow.sent_releases import relies_on_record, sending
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
 from redis_lock_decorators._flow.unanswered_releases import (
     min_hold_placeholder,
@@ -241,7 +241,7 @@ def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[R
     """Release a key by the usual script."""
     keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
     details = record_arguments(port, claim)
-    is_noted = not (port.may_resend and is_recorded(claim))
+    is_noted = not (port.may_resend and relies_on_record(claim))
     noted = sending(port, claim, (key,)) if is_noted else None
     return ask(port, "release", claim, keys, *details, until=until, read=read, sending=noted)
 

@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.requests import (
     record_arguments,
     worst,
 )
-from redis_lock_decorators._flow.sent_releases import is_recorded
+from redis_lock_decorators._flow.sent_releases import relies_on_record
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 
@@ -130,7 +130,7 @@ def _request(
     if left:
         verb, details = "min_hold", (left, *details)
     read = partial(unanswered_releases.unexplained, claim, part)
-    sending = None if port.may_resend and is_recorded(claim) else note
+    sending = None if port.may_resend and relies_on_record(claim) else note
     request = partial(ask, port, verb, claim, with_notes(part), *details)
     return request(until=until, read=read, send=send, sending=sending)
 

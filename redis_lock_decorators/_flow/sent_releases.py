@@ -20,7 +20,7 @@ def sending(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> Sending:
     return partial(setattr, claim, "release_sent", (keys, port.now()))
 
 
-def is_recorded(claim: Claim) -> bool:
+def relies_on_record(claim: Claim) -> bool:
     """Whether nothing is to be noted if the server records what the release script does.
 
     With an identifier of the caller's own the release is not repeated once it may have been sent.

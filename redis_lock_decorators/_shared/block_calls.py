@@ -63,8 +63,8 @@ _call: ContextVar[BlockCall | None] = ContextVar("call", default=None)
 
 def to_release(lock: object, usual: Callable[[], H]) -> H:
     """Return what ``release`` of a lock object releases here; outside of an exit, ``usual()``."""
-    call = _call.get()
-    if call is None or call.lock is not lock or not call.is_release or call.held is None:
+    call = _release_of(lock)
+    if call is None:
         return usual()
     call.is_begun = True
     held: H = call.held
@@ -73,9 +73,16 @@ def to_release(lock: object, usual: Callable[[], H]) -> H:
 
 def held_here(lock: object, usual: Callable[[], H]) -> H:
     """Return what other methods of a lock object are about; outside of an exit, ``usual()``."""
+    call = _release_of(lock)
+    return usual() if call is None else call.held
+
+
+def _release_of(lock: object) -> BlockCall | None:
+    """Return the call that releases what a block of a lock object holds, if this is in one."""
     call = _call.get()
-    is_leaving = call is not None and call.lock is lock and call.is_release
-    return call.held if is_leaving and call is not None and call.held is not None else usual()
+    if call is None or call.lock is not lock or not call.is_release or call.held is None:
+        return None
+    return call
 
 
 def note_acquired(lock: object, held: object) -> bool:

@@ -134,8 +134,7 @@ class TokenSlot:
     @property
     def claim(self) -> Claim | None:
         """The claim of ``hold``."""
-        hold = self.hold
-        return None if hold is None else hold.claim
+        return claim_of(self.hold)
 
     def put(self, hold: TokenHold | None) -> None:
         """Replace the hold."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._shared.block_calls import BlockCall
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef
 
@@ -133,9 +134,10 @@ class OpenBlocks(Generic[H]):
 
     def leave_interrupted(
         self, block: Block[OpenBlock[H]], owner: object, left: OpenBlock[H] | None
-    ) -> OpenBlock[H] | None:
-        """Return what an interrupted exit was to leave, ``left`` if it knew that already."""
-        return self.drop(block) or left or self.leave(block, owner)
+    ) -> H | None:
+        """Return what an interrupted exit was to release; it was to leave ``left``, if known."""
+        left = self.drop(block) or left or self.leave(block, owner)
+        return None if left is None else left.hold
 
     def drop(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
         """Return what a block with an exit of its own has entered, which is no longer open."""
@@ -183,3 +185,8 @@ class OpenBlocks(Generic[H]):
         self._remove(block)
         if block.hold is not None:
             self._gone(block.hold, call)
+
+
+def acquired_by(call: BlockCall) -> Any:
+    """Return what a subclass's ``acquire`` has acquired for a block; None if nothing."""
+    return None if call.held is None else call.held.hold

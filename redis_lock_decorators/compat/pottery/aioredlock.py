@@ -16,7 +16,7 @@ from redis_lock_decorators._shared.block_calls import BlockCall, has_own
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.asyncio import Lease, RedisLock
 from redis_lock_decorators.asyncio.lease import abandon
-from redis_lock_decorators.compat.open_blocks import OpenBlock
+from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,
@@ -151,7 +151,7 @@ class AIORedlock(RedlockBase[Lease]):
             if has_own(self, "acquire", _ORIGINALS):  # it may do more
                 acquire = partial(self.acquire, blocking=blocking, timeout=timeout)
                 is_acquired = await call.run_awaiting(acquire)
-                lease = None if call.held is None else call.held.hold
+                lease = acquired_by(call)
             else:
                 lease = await self._acquire(blocking, timeout)
                 is_acquired = lease is not None
@@ -161,7 +161,7 @@ class AIORedlock(RedlockBase[Lease]):
             return self
         except BaseException:
             self._blocks.drop(block)
-            await abandon(lease or (None if call.held is None else call.held.hold))
+            await abandon(lease or acquired_by(call))
             raise
 
     async def _leave(
@@ -187,8 +187,8 @@ class AIORedlock(RedlockBase[Lease]):
                 await self._release(self._lease_of(held))
         except BaseException as failure:
             if not is_result(failure) or (call is not None and not call.is_begun):
-                left = self._blocks.leave_interrupted(block, self._owner(), left)
-                await abandon(None if left is None else left.hold)
+                interrupted = self._blocks.leave_interrupted(block, self._owner(), left)
+                await abandon(interrupted)
             if not is_result(failure):
                 raise
             if kind is None:

@@ -14,7 +14,7 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.block_calls import BlockCall, has_own, release_completely
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators.compat.open_blocks import OpenBlock
+from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,
@@ -138,7 +138,7 @@ class Redlock(RedlockBase[Lease]):
             if has_own(self, "acquire", _ORIGINALS):  # it may do more
                 acquire = partial(self.acquire, blocking=blocking, timeout=timeout)
                 is_acquired = call.run(acquire)
-                lease = None if call.held is None else call.held.hold
+                lease = acquired_by(call)
             else:
                 lease = self._acquire(blocking, timeout)
                 is_acquired = lease is not None
@@ -148,7 +148,7 @@ class Redlock(RedlockBase[Lease]):
             return self
         except BaseException:
             self._blocks.drop(block)
-            abandon(lease or (None if call.held is None else call.held.hold))
+            abandon(lease or acquired_by(call))
             raise
 
     def _leave(
@@ -174,8 +174,8 @@ class Redlock(RedlockBase[Lease]):
                 self._release(self._lease_of(held))
         except BaseException as failure:
             if not is_result(failure) or (call is not None and not call.is_begun):
-                left = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
-                abandon(None if left is None else left.hold)
+                interrupted = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
+                abandon(interrupted)
             if not is_result(failure):
                 raise
             if kind is None:

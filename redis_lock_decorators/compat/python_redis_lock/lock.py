@@ -26,7 +26,7 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod,
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
-from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks
+from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks, acquired_by
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -178,7 +178,7 @@ class Lock:
         try:
             if has_own(self, "acquire", _ORIGINALS):  # it may do more
                 is_acquired = call.run(partial(self.acquire, self.blocking))
-                hold = None if call.held is None else call.held.hold
+                hold = acquired_by(call)
             else:
                 hold = self._acquire(self.blocking)
                 is_acquired = hold is not None
@@ -189,7 +189,7 @@ class Lock:
             return self
         except BaseException:
             self._blocks.drop(block)
-            noted = None if call.held is None else call.held.hold
+            noted = acquired_by(call)
             self._lock._abandon(hold or noted or slot.new_hold(before, ref(owner)))
             raise
 
@@ -217,8 +217,8 @@ class Lock:
         except BaseException as failure:
             if not _is_result(failure) or (call is not None and not call.is_begun):
                 owner = threading.current_thread()
-                left = self._blocks.leave_interrupted(owned(reference), owner, left)
-                self._lock._abandon(None if left is None else left.hold)
+                interrupted = self._blocks.leave_interrupted(owned(reference), owner, left)
+                self._lock._abandon(interrupted)
             if not _is_result(failure):
                 raise
             if kind is None:
