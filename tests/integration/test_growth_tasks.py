@@ -8,8 +8,14 @@ from support.growth_operations import OPERATIONS
 from support.leftovers import TIDY_FRONTS
 
 FRONTS = TIDY_FRONTS[1:]
-#: An event loop may be closed in the iteration in which a renewal begins to open a connection.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine '_outcome' was never awaited")
+#: An event loop may be closed in the iteration in which a renewal begins to open a connection, and
+#: the client's own connections are collected after it.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine '_outcome' was never awaited"),
+    pytest.mark.filterwarnings(
+        "ignore:.*StreamWriter.__del__:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 
 
 async def test_thousands_of_uses_leave_nothing(front, frail):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from support.batching import Connection, SlowTransport, limit_batches, results_of, use_clock
 from support.virtual_loop import VirtualLoop
 
@@ -244,6 +245,50 @@ def test_repeated_request_is_sent_before_new_ones(loop: VirtualLoop, lost: int) 
     loop.run_until_complete(ask())
 
     assert transport.sent == [*commands[: lost + 1], *commands[lost:]]
+
+
+class WithoutScripts(SlowTransport):
+    """Knows a script once its text was run."""
+
+    has_text = False
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        await asyncio.sleep(self.seconds)
+        return [self.run(command) for command in commands]
+
+    def run(self, command: Any) -> Any:
+        self.has_text = self.has_text or command[0] == "EVAL"
+        if command[0] == "EVALSHA" and not self.has_text:
+            return redis.exceptions.NoScriptError("No matching script.")
+        self.sent.append(command)
+        return command
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_starts_keep_their_order_if_the_text_of_their_script_is_unknown(
+    loop: VirtualLoop, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if those of one batch are sent again in two."""
+    limit_batches(4, monkeypatch)
+    transport, script = WithoutScripts(loop, 0.01), _lua.script("enqueue")
+
+    async def start(number: int) -> None:
+        batcher, until = transport.batcher, loop.now + 5
+        try:
+            await batcher.request(transport, ("EVALSHA", script.sha, number), until)
+        except redis.exceptions.NoScriptError:
+            await batcher.request(transport, ("EVAL", script.text, number), until)
+
+    async def ask() -> None:
+        transport.batcher = RequestBatcher()
+        others = [transport.batcher.exchange(transport, ("PING",), 5.0) for _ in range(before)]
+        await asyncio.gather(*others, *map(start, range(16)))
+
+    loop.run_until_complete(ask())
+
+    numbers = [command[2] for command in transport.sent if command[0] != "PING"]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == 16
 
 
 def persisted(transport: SlowTransport, command: Any) -> Any:

@@ -175,7 +175,11 @@ class PendingRequests:
 
     def queues(self) -> tuple[deque[Request], ...]:
         """The queues in the order in which they are sent; the caller removes what it sends."""
-        return self._first, self._continuing, self._repeated_starts, self._starts
+        return *self.sent_before_new(), self._starts
+
+    def sent_before_new(self) -> tuple[deque[Request], ...]:
+        """Those queues whose requests do not start an acquisition, or were sent before."""
+        return self._first, self._continuing, self._repeated_starts
 
     def add(self, request: Request) -> None:
         command = request.command

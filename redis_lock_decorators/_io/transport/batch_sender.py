@@ -156,14 +156,16 @@ class BatchSender:
         # task sends the requests.
         is_own = self._process == fork.process_id
         while is_own and self._pending and self._runner is self._tasks.current():
-            if self._turns_for_retries and self._pending.are_all_new:
+            new_wait = self._turns_for_retries > 0
+            if new_wait:
                 self._turns_for_retries -= 1
+            if new_wait and self._pending.are_all_new:
                 await asyncio.sleep(0)
                 is_own = self._process == fork.process_id
                 continue
             batch: list[Request] = []
             try:
-                self._fill(batch, transport)
+                self._fill(batch, transport, new_wait)
                 if batch:
                     await self._send(batch, transport)
             finally:
@@ -190,9 +192,9 @@ class BatchSender:
                 while queue:
                     queue.popleft().set_reply(client_errors.own_copy(error))
 
-    def _fill(self, batch: list[Request], transport: Transport) -> None:
+    def _fill(self, batch: list[Request], transport: Transport, new_wait: bool) -> None:
         now, is_silent = monotonic(), self._silent_checks >= SILENT_CHECKS
-        for queue in self._pending.queues():
+        for queue in self._pending.sent_before_new() if new_wait else self._pending.queues():
             while queue and len(batch) < BATCH_SIZE:
                 if batch and (batch[0].alone or queue[0].alone):
                     return
@@ -246,6 +248,7 @@ class BatchSender:
                 if (is_done := request.reply.done()) and request.sending is not None:
                     is_done = not self.late_replies().expect(request)
                 if isinstance(reply, Exception):
+                    self._turns_for_retries = LOOP_TURNS
                     if isinstance(reply, Redirection):
                         self._redirect(request, reply)
                     elif may_repeat and lacked_text(request, reply):

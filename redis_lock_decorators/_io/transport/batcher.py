@@ -139,6 +139,7 @@ class RequestBatcher(WatchedSender):
         if len(replies) != 1:
             raise transport.no_reply()
         if isinstance(replies[0], Exception):
+            self._turns_for_retries = LOOP_TURNS
             if not isinstance(replies[0], Redirection):
                 raise replies.pop()
             moved: Redirection = replies.pop()
