@@ -11,18 +11,17 @@ from opcode import opmap
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.background.supervised_task import is_in_step
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._rules.marks import ALSO, marked
-from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.asyncio._awaited import awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
     RepeatedCancellation,
     call_when_cancellable,
+    safely,
 )
 
 #: The message of the cancellation by a loss.
@@ -118,10 +117,7 @@ class BlockTask:
         if not is_cancellable:
             call_when_cancellable(task, partial(self._cancel, True))
             return
-        try:
-            self._look_around(task)
-        except Exception as error:  # whatever the program's objects do, the task is cancelled
-            log.warning("a loss cancels a task, which may swallow that: %s", described(error))
+        safely(self._look_around, task)
         self._is_cancelled = task.cancel(LOST) is not False
 
     def _look_around(self, task: asyncio.Task[object]) -> None:

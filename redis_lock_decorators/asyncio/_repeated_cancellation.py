@@ -14,9 +14,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.asyncio._awaited import Call, awaited_by
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: Iterations of the event loop for which a cancellation is postponed at most.
 MOST_POSTPONED = 10
@@ -30,6 +35,15 @@ MOST_SWALLOWED = 2
 END_CHECK = 0.02
 
 
+def safely(inspect: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    """Inspect what a task awaits: whatever the program's objects do, the task is cancelled."""
+    try:
+        return inspect(*args, **kwargs)
+    except Exception as error:
+        log.warning("a loss cancels a task, which may swallow that: %s", described(error))
+        return None
+
+
 def call_when_cancellable(
     task: asyncio.Task[Any], cancel: Callable[[], None], left: int = MOST_POSTPONED
 ) -> None:
@@ -37,7 +51,7 @@ def call_when_cancellable(
 
     These are calls that have what they wait for, and other cancellations that are under way.
     """
-    if left and _would_swallow(task):
+    if left and safely(_would_swallow, task):
         asyncio.get_running_loop().call_soon(call_when_cancellable, task, cancel, left - 1)
     else:
         cancel()
@@ -135,7 +149,7 @@ class RepeatedCancellation:
             return
         if sys.version_info >= (3, 11):
             swallower.uncancel()
-        self.follow([swallower])
+        safely(self.follow, [swallower])
         swallower.cancel(self._message)
         self._swallowed[swallower] += 1
         # Not at first, as ``wait_for`` cancels what it waits for by itself, and not a second time.

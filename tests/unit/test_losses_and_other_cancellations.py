@@ -12,6 +12,7 @@ import pytest
 from support.lost_blocks import LONG, is_of_the_loss, soon
 
 from redis_lock_decorators._io.background.finishing import finish
+from redis_lock_decorators.asyncio import _cancellation, _repeated_cancellation
 from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 
 counted = pytest.mark.skipif(sys.version_info < (3, 11), reason="cancellations are not counted")
@@ -106,16 +107,18 @@ def test_exit_stack_that_contains_itself_does_not_prevent_the_cancellation() -> 
     assert is_of_the_loss(body, soon)
 
 
+@pytest.mark.parametrize("module", [_cancellation, _repeated_cancellation])
 def test_inspection_that_fails_does_not_prevent_the_cancellation(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, module: Any
 ) -> None:
     def fail(*_: object) -> None:
         raise KeyError("an object of the program")
 
-    monkeypatch.setattr(BlockTask, "_look_around", fail)
+    monkeypatch.setattr(module, "awaited_by", fail)
 
     assert is_of_the_loss(lambda: asyncio.sleep(LONG), soon)
-    assert "an object of the program" in caplog.text
+    is_inspected = module is _cancellation or _cancellation.SWALLOWS
+    assert ("an object of the program" in caplog.text) is is_inspected
 
 
 @counted
