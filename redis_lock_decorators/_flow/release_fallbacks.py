@@ -56,8 +56,7 @@ async def with_fallbacks(
 ) -> Refusal | None:
     """Release keys by ``work``, or by another method if the server refuses that.
 
-    While their slot is moving, no script may touch several keys: they are released one by one. A
-    request without a reply is noted for the keys that it may have released, and for no others.
+    A request without a reply is noted for the keys that it may have released, and for no others.
     """
     began = port.now()
     is_unrecorded = began >= claim.recorded_until
@@ -81,15 +80,8 @@ async def with_fallbacks(
             if port.lacks(error) == "moved key":
                 claim.note_maybe_released(part, began)
             whose = await unanswered_releases.whose_lock(port, claim, part[0], until)
-            if whose in ("another", "none"):
-                return Refusal(claim.identifier) if whose == "another" else None
-            if whose == "own" and port.now() >= claim.deadline:
-                return Refusal(None)  # a later request might release the lock of another
-            if whose == "own" or not is_doubtful:
-                left = claim.min_hold_left(port.now())
-                unlock_key = partial(_unlock, milliseconds=left)
-                one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
-                return await completed(port, claim, part, one_by_one)
+            if whose != "unknown" or not is_doubtful:
+                return await _release_in_moving_slot(port, claim, part, whose, until)
         if is_unrecorded or is_doubtful or not _is_barred(port, error):
             unanswered_releases.forget_unsent(port, claim, error)
             _limit_repetitions(port, claim, error, RECORDED)
@@ -103,6 +95,21 @@ async def with_fallbacks(
     claim.release_sent = None
     fallback = partial(_by_fallbacks, port, claim, part, method, until, barred)
     return await completed(port, claim, part, fallback)
+
+
+async def _release_in_moving_slot(
+    port: Port, claim: Claim, part: tuple[bytes, ...], whose: str, until: float
+) -> Refusal | None:
+    """Release keys one by one, as no script may touch several; ``whose`` they are by the record."""
+    if whose == "another":
+        return Refusal(claim.identifier)
+    if whose == "none":
+        return None
+    if whose == "own" and port.now() >= claim.deadline:
+        return Refusal(None)  # a later request might release the lock of another
+    unlock_key = partial(_unlock, milliseconds=claim.min_hold_left(port.now()))
+    one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
+    return await completed(port, claim, part, one_by_one)
 
 
 def _limit_repetitions(port: Port, claim: Claim, error: BaseException, seconds: float) -> None:
