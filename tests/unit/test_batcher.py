@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -289,6 +290,54 @@ def test_starts_keep_their_order_if_the_text_of_their_script_is_unknown(
     numbers = [command[2] for command in transport.sent if command[0] != "PING"]
     assert numbers == sorted(numbers)
     assert len(numbers) == 16
+
+
+class RefusingLookups(SlowTransport):
+    """Answers each GET with an error."""
+
+    error: Any = None
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        await super().send_batch(commands, until)
+        return [self.error if command[0] == "GET" else command for command in commands]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.ResponseError("WRONGTYPE"),
+        redis.exceptions.NoScriptError("No matching script."),
+    ],
+)
+@pytest.mark.parametrize("others", [1, 3])
+def test_requests_that_always_fail_keep_no_other_task_from_acquiring(
+    loop: VirtualLoop, others: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(others + 1, monkeypatch)
+    transport = RefusingLookups(loop, 0.01)
+    transport.error = error
+    start = ("EVALSHA", _lua.script("enqueue").sha, 0)
+    failing = True
+
+    async def fail() -> None:
+        while failing:
+            with contextlib.suppress(redis.exceptions.ResponseError):
+                await transport.batcher.request(transport, ("GET", b"k"), loop.now + 5)
+
+    async def ask() -> None:
+        nonlocal failing
+        transport.batcher = RequestBatcher()
+        works = [asyncio.ensure_future(fail()) for _ in range(others)]
+        await asyncio.sleep(0.1)
+        try:
+            await transport.batcher.request(transport, start, loop.now + 1)
+        finally:
+            failing = False
+            await asyncio.gather(*works)
+
+    loop.run_until_complete(ask())
+
+    assert start in transport.sent
 
 
 def persisted(transport: SlowTransport, command: Any) -> Any:

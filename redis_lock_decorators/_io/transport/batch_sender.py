@@ -14,7 +14,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import with_send_time
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.background.outcomes import settle
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic
@@ -64,6 +64,7 @@ class BatchSender:
         "_earliest_end",
         "_last_reply",
         "_loop",
+        "_new_wait",
         "_pending",
         "_process",
         "_round_trips",
@@ -96,6 +97,7 @@ class BatchSender:
         # After a failure the failed requests are sent again before new ones: the remaining
         # iterations of the event loop in which new ones wait for that.
         self._turns_for_retries = 0
+        self._new_wait = False  # they wait while this batch is sent
         self._sent: list[Request] = []  # the requests of the exchange under way
         self._sent_at = 0.0  # when they were sent
         self._answered: list[Request] = []  # those that were just answered
@@ -156,16 +158,16 @@ class BatchSender:
         # task sends the requests.
         is_own = self._process == fork.process_id
         while is_own and self._pending and self._runner is self._tasks.current():
-            new_wait = self._turns_for_retries > 0
-            if new_wait:
+            self._new_wait = self._turns_for_retries > 0
+            if self._new_wait:
                 self._turns_for_retries -= 1
-            if new_wait and self._pending.are_all_new:
+            if self._new_wait and self._pending.are_all_new:
                 await asyncio.sleep(0)
                 is_own = self._process == fork.process_id
                 continue
             batch: list[Request] = []
             try:
-                self._fill(batch, transport, new_wait)
+                self._fill(batch, transport)
                 if batch:
                     await self._send(batch, transport)
             finally:
@@ -192,9 +194,10 @@ class BatchSender:
                 while queue:
                     queue.popleft().set_reply(client_errors.own_copy(error))
 
-    def _fill(self, batch: list[Request], transport: Transport, new_wait: bool) -> None:
+    def _fill(self, batch: list[Request], transport: Transport) -> None:
         now, is_silent = monotonic(), self._silent_checks >= SILENT_CHECKS
-        for queue in self._pending.sent_before_new() if new_wait else self._pending.queues():
+        pending = self._pending
+        for queue in pending.sent_before_new() if self._new_wait else pending.queues():
             while queue and len(batch) < BATCH_SIZE:
                 if batch and (batch[0].alone or queue[0].alone):
                     return
@@ -225,7 +228,7 @@ class BatchSender:
             if is_of_one(error, batch):
                 self._put_back(batch, alone=True)
                 return
-            self._turns_for_retries = LOOP_TURNS
+            self._expect_retries()
             replies = [client_errors.own_copy(error) for _ in batch]
         except BaseException as error:
             if not client_errors.was_sent(error):
@@ -248,7 +251,8 @@ class BatchSender:
                 if (is_done := request.reply.done()) and request.sending is not None:
                     is_done = not self.late_replies().expect(request)
                 if isinstance(reply, Exception):
-                    self._turns_for_retries = LOOP_TURNS
+                    if error_replies.lacks(reply) == "script":
+                        self._expect_retries()
                     if isinstance(reply, Redirection):
                         self._redirect(request, reply)
                     elif may_repeat and lacked_text(request, reply):
@@ -259,6 +263,14 @@ class BatchSender:
                     settle(request.reply, reply)
             batch.clear()
         self._put_back(without_text, alone=True)
+
+    def _expect_retries(self) -> None:
+        """Let the requests of a batch that are sent again precede new ones, which wait only once.
+
+        Otherwise those whose requests always fail would keep the others from acquiring.
+        """
+        if not self._new_wait:
+            self._turns_for_retries = LOOP_TURNS
 
     def _redirect(self, request: Request, redirection: Redirection) -> None:
         """Let another batcher send a request. Only transports of clusters demand that."""

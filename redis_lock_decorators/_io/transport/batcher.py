@@ -12,6 +12,7 @@ from typing import Any
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import limit_after_queueing, with_send_time
+from redis_lock_decorators._io import error_replies
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import (
     Redirection,
@@ -139,7 +140,8 @@ class RequestBatcher(WatchedSender):
         if len(replies) != 1:
             raise transport.no_reply()
         if isinstance(replies[0], Exception):
-            self._turns_for_retries = LOOP_TURNS
+            if error_replies.lacks(replies[0]) == "script":
+                self._turns_for_retries = LOOP_TURNS
             if not isinstance(replies[0], Redirection):
                 raise replies.pop()
             moved: Redirection = replies.pop()
