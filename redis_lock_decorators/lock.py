@@ -49,7 +49,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 hold = call.held
             else:
                 request = self._acquire_request(None, None, None, None)
-                hold = TokenHold(request.claim, _running(), in_block=has_exit)
+                hold = TokenHold(request.claim, self._running(), in_block=has_exit)
                 taken = self._acquire(hold, request)
             if taken:
                 self._open(hold, block, has_exit)
@@ -79,10 +79,13 @@ class Lock(RedisPyLockBase[BlockingClient]):
             else:
                 self._release(hold)
         except BaseException as failure:
-            if call is not None and not call.is_begun:
-                self._abandon(hold)
-            if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
-                self._abandon(hold or owned(reference).held)
+            own = None if owned(reference).is_empty else hold or owned(reference).held
+            is_interrupted = isinstance(failure, EXHAUSTED) or not is_outcome(failure)
+            if is_interrupted or (call is not None and not call.is_begun):
+                self._abandon(own)
+            if call is not None:
+                self._abandon(call.acquired_instead)
+            if is_interrupted:
                 raise
             if not self._is_suppressed(failure, kind is not None):
                 raise
@@ -128,7 +131,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        return self._acquire(TokenHold(request.claim, _running()), request, is_call=True)
+        return self._acquire(TokenHold(request.claim, self._running()), request, is_call=True)
 
     def _acquire(self, hold: TokenHold, request: AcquireRequest, is_call: bool = False) -> bool:
         token_slot, port = self.local._slot(), self._port()
@@ -210,6 +213,10 @@ class Lock(RedisPyLockBase[BlockingClient]):
         own = _ThreadTokenSlot()
         return lambda: own.token_slot
 
+    @staticmethod
+    def _running() -> ref[threading.Thread]:
+        return ref(threading.current_thread())
+
     def _port(self) -> BlockingPort:
         return DEFAULT.port(self.redis, None)
 
@@ -242,10 +249,6 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
 
 Lock._originals = {"acquire": Lock.acquire, "release": Lock.release}
-
-
-def _running() -> ref[threading.Thread]:
-    return ref(threading.current_thread())
 
 
 class _ThreadTokenSlot(threading.local):

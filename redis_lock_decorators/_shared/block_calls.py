@@ -23,15 +23,19 @@ class BlockCall:
         lock: the lock object; None once the call has ended.
         held: what it has acquired, or is to release; None if it has acquired nothing.
         is_release: it is the call of ``release``.
+        acquired_instead: what ``release`` has acquired after it has released ``held``, or None.
         is_begun: the release of ``held`` has begun.
     """
 
-    __slots__ = ("_before", "held", "is_begun", "is_release", "lock")
+    __slots__ = ("_before", "_first", "held", "is_begun", "is_release", "lock")
 
     def __init__(self, lock: object, held: Any = None, is_release: bool = False) -> None:
         self.lock: object = lock
-        self.held, self.is_release, self.is_begun = held, is_release, False
-        self._before = _call.get()
+        self.held = self._first = held
+        self.is_release, self.is_begun = is_release, False
+        self._before = _innermost()
+
+    # A call ends by one store: an exception from outside may come at any call of a function.
 
     def run(self, method: Callable[[], R]) -> R:
         """Call a method."""
@@ -39,7 +43,8 @@ class BlockCall:
             assign(_call, self)
             return method()
         finally:
-            self._end()
+            self.lock = None
+            assign(_call, self._before)
 
     async def run_awaiting(self, method: Callable[[], Awaitable[R]]) -> R:
         """Call a method and await its result."""
@@ -47,24 +52,30 @@ class BlockCall:
             assign(_call, self)
             return await method()
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        try:
-            self.lock = None
-        finally:  # again, as an exception from outside may come before the line above
             self.lock = None
             assign(_call, self._before)
 
+    @property
+    def acquired_instead(self) -> Any:
+        return self.held if self.is_release and self.held is not self._first else None
 
-#: The innermost call here.
+
+#: The innermost call here, unless that has ended.
 _call: ContextVar[BlockCall | None] = ContextVar("call", default=None)
 
 
+def _innermost(lock: object = None) -> BlockCall | None:
+    """Return the innermost call here that has not ended, of a lock object or of any."""
+    call = _call.get()
+    while call is not None and (call.lock is None or (lock is not None and call.lock is not lock)):
+        call = call._before
+    return call
+
+
 def to_release(lock: object, usual: Callable[[], H]) -> H:
-    """Return what ``release`` of a lock object releases here; outside of an exit, ``usual()``."""
-    call = _release_of(lock)
-    if call is None:
+    """Return what ``release`` of a lock object releases here; outside of a call, ``usual()``."""
+    call = _innermost(lock)
+    if call is None or call.held is None:
         return usual()
     call.is_begun = True
     held: H = call.held
@@ -72,23 +83,15 @@ def to_release(lock: object, usual: Callable[[], H]) -> H:
 
 
 def held_here(lock: object, usual: Callable[[], H]) -> H:
-    """Return what other methods of a lock object are about; outside of an exit, ``usual()``."""
-    call = _release_of(lock)
-    return usual() if call is None else call.held
-
-
-def _release_of(lock: object) -> BlockCall | None:
-    """Return the call that releases what a block of a lock object holds, if this is in one."""
-    call = _call.get()
-    if call is None or call.lock is not lock or not call.is_release or call.held is None:
-        return None
-    return call
+    """Return what other methods of a lock object are about; outside of a call, ``usual()``."""
+    call = _innermost(lock)
+    return usual() if call is None or call.held is None else call.held
 
 
 def note_acquired(lock: object, held: object) -> bool:
     """Note what ``acquire`` of a lock object has acquired; return whether it is for a block."""
-    call = _call.get()
-    if call is None or call.lock is not lock:
+    call = _innermost(lock)
+    if call is None:
         return False
     call.held = held
     return not call.is_release

@@ -143,6 +143,8 @@ class RedisPyLockBase(Generic[C]):
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
             if block.is_shared:
                 self._share(block)
+        else:
+            block.is_empty = True
 
     def _share(self, block: Block[TokenHold]) -> None:
         """Separate a block of this lock from its hold, as its methods are used for several."""
@@ -163,7 +165,7 @@ class RedisPyLockBase(Generic[C]):
 
     def _close(self, block: Block[TokenHold], hold: TokenHold | None) -> None:
         """Separate the block from its hold."""
-        if hold is not None:
+        if hold is not None and not block.is_empty:
             hold._block = None
         held, ownership = block.held, block.ownership
         if held is not None:
@@ -174,13 +176,29 @@ class RedisPyLockBase(Generic[C]):
         """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""
         return self.local._slot().hold
 
+    def _own_hold(self) -> TokenHold | None:
+        """What the running thread or task itself has acquired."""
+        hold = self.local._slot().hold
+        return None if hold is None or hold.by != self._running() else hold
+
+    @staticmethod
+    def _running() -> object:
+        """A weak reference to the running thread or task."""
+        raise NotImplementedError
+
     def _held_here(self) -> TokenHold | None:
         """The hold that ``extend``, ``owned`` and the like are about."""
         return held_here(self, lambda: self.local._slot().hold)
 
     def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
-        """The hold that leaving the block releases."""
+        """The hold that leaving the block releases.
+
+        If the block has acquired nothing, its subclass may have counted the blocks of its thread or
+        task, and releases what the outermost of them has acquired.
+        """
         entered = block.held
+        if block.is_empty:
+            return self._own_hold() if self._has_own("release") else None
         if entered is None:
             return self._found(by_hand=True)
         hold = self.local._slot().hold if entered.is_gone else None
@@ -260,11 +278,13 @@ class RedisPyLockBase(Generic[C]):
 
     def _busy_error(self) -> LockError:
         """The error of a block that could not be entered."""
-        tried = f"within {self.blocking_timeout} s" if self.blocking else "at the only try"
-        return LockError(
-            f"lock {shown(self._lock_name)} was not free {tried}: wait longer (blocking_timeout=…)",
-            self._lock_name,
-        )
+        longest = self.blocking_timeout
+        if self.blocking and longest is None:  # a subclass does not wait, or refuses
+            why = f"was not acquired, as {type(self).__name__}.acquire returned False"
+        else:
+            tried = f"within {longest} s" if self.blocking else "when tried once"
+            why = f"was not free {tried}: wait longer (blocking_timeout=…)"
+        return LockError(f"lock {shown(self._lock_name)} {why}", self._lock_name)
 
     def _is_suppressed(self, error: BaseException, failed: bool) -> bool:
         """Log a release's error instead of raising it, if the body failed or the lock says so."""

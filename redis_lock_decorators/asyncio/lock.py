@@ -46,7 +46,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             acquire_own = partial(call.run_awaiting, lambda: acquiring)
             return self._enter(acquire_own, block, has_exit, call=call)
         request = self._acquire_request(None, None, None, None)
-        hold = TokenHold(request.claim, _running(), in_block=has_exit)
+        hold = TokenHold(request.claim, self._running(), in_block=has_exit)
         acquire = partial(self._acquire, token_slot, hold, request)
         return self._enter(acquire, block, has_exit, hold)
 
@@ -88,7 +88,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         The arguments and errors of ``redis_lock_decorators.lock.Lock.acquire``.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        hold = TokenHold(request.claim, _running())
+        hold = TokenHold(request.claim, self._running())
         return self._acquire(self.local._own_slot(), hold, request, is_call=True)
 
     @as_async
@@ -156,10 +156,12 @@ class Lock(RedisPyLockBase[AsyncClient]):
         try:
             await release()
         except BaseException as failure:
-            if releasing is not None and not releasing.is_begun:
-                await self._abandon(hold)
-            if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
-                await self._abandon(hold)
+            is_interrupted = isinstance(failure, EXHAUSTED) or not is_outcome(failure)
+            if is_interrupted or (releasing is not None and not releasing.is_begun):
+                await self._abandon(None if block.is_empty else hold)
+            if releasing is not None:
+                await self._abandon(releasing.acquired_instead)
+            if is_interrupted:
                 raise
             if not self._is_suppressed(failure, failed):
                 raise
@@ -216,6 +218,10 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def _token_slots(self) -> Callable[[], TokenSlot]:
         return TaskTokenSlots()
 
+    @staticmethod
+    def _running() -> ref[object]:
+        return ref(current_owner())
+
     def _port(self) -> AsyncioPort:
         return DEFAULT.async_port(self.redis, None)
 
@@ -248,7 +254,3 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
 
 Lock._originals = {"acquire": Lock.acquire, "release": Lock.release}
-
-
-def _running() -> ref[object]:
-    return ref(current_owner())

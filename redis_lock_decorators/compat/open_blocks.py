@@ -71,6 +71,7 @@ class OpenBlocks(Generic[H]):
             entered.exit = ref(block, partial(self._on_exit_gone, entered, block.call))
         else:
             self._remove_left(owner)
+            block.is_shared = True
         self._open.append(entered)
         if block.is_shared:
             self.share(block)
@@ -118,6 +119,15 @@ class OpenBlocks(Generic[H]):
             if not block.is_block and self._is_left(block):
                 self._remove(block)
 
+    def begin_exit(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
+        """Return what a block with an exit of its own has entered, before it is left.
+
+        Not what an earlier call of the same bound exit has left.
+        """
+        if block.held is not None and block.held.exit is None:
+            block.disown()
+        return block.held
+
     def leave(self, block: Block[OpenBlock[H]], owner: object) -> OpenBlock[H] | None:
         """Return what the thread or task leaves; None if nothing is open.
 
@@ -131,6 +141,16 @@ class OpenBlocks(Generic[H]):
                 return found
             block.held = None  # another thread has left it
         return None
+
+    def released_by_subclass(self, left: OpenBlock[H] | None) -> OpenBlock[H] | None:
+        """Return what the ``release`` of a subclass releases at the end of a block.
+
+        If the block has acquired nothing, the subclass may have counted the blocks of its thread or
+        task, and releases what the outermost of them has acquired.
+        """
+        if left is None or not left.is_empty:
+            return left
+        return self.innermost(left.owner) or left
 
     def leave_interrupted(
         self, block: Block[OpenBlock[H]], owner: object, left: OpenBlock[H] | None
@@ -190,3 +210,9 @@ class OpenBlocks(Generic[H]):
 def acquired_by(call: BlockCall) -> Any:
     """Return what a subclass's ``acquire`` has acquired for a block; None if nothing."""
     return None if call.held is None else call.held.hold
+
+
+def acquired_instead(call: BlockCall | None) -> Any:
+    """Return what a subclass's ``release`` has acquired instead of what it was to release."""
+    acquired = None if call is None else call.acquired_instead
+    return None if acquired is None else acquired.hold

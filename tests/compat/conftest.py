@@ -1,4 +1,4 @@
-"""The client of the tests that compare with other packages."""
+"""The client and the classes of the tests of drop-in replacements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.drop_ins import KINDS, Kind
 
 
 @pytest.fixture
@@ -14,3 +15,8 @@ def conn(server: Any) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(server.url) as conn:
         yield conn
         conn.flushdb()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]

@@ -5,43 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import copy_context
 from typing import Any
 
 import pytest
 import redis
+from support.drop_ins import LOST, Kind
 
-from redis_lock_decorators.compat import pottery, python_redis_lock
-from redis_lock_decorators.lock import Lock
-
-Kind = tuple[str, type[Any], Callable[..., Any]]
-
-
-def redispy(kind: type[Lock], conn: Any, expire: float = 30) -> Any:
-    return kind(conn, "report", timeout=expire, thread_local=False)
-
-
-def python_redis(kind: type[python_redis_lock.Lock], conn: Any, expire: float = 30) -> Any:
-    return kind(conn, "report", expire=expire)
-
-
-def redlock(kind: type[pottery.Redlock], conn: Any, expire: float = 30) -> Any:
-    return kind(key="report", masters={conn}, auto_release_time=expire)
-
-
-#: The Redis key, the class, and how to create a lock of it.
-KINDS: dict[str, Kind] = {
-    "redis-py": ("report", Lock, redispy),
-    "python-redis-lock": ("lock:report", python_redis_lock.Lock, python_redis),
-    "pottery": ("redlock:report", pottery.Redlock, redlock),
-}
-LOST = (python_redis_lock.NotAcquired, pottery.ReleaseUnlockedLock, redis.exceptions.LockError)
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return KINDS[request.param]
+from redis_lock_decorators.compat import python_redis_lock
 
 
 def test_release_that_acquires_again_releases_that_too(kind: Kind, conn: Any) -> None:

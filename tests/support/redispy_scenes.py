@@ -98,9 +98,9 @@ class Scene:
     async def leave(self, block: Any) -> None:
         await self.do(getattr(block, self.api.exit)(None, None, None))
 
-    def done(self) -> Any:
+    def done(self, result: Any = None) -> Any:
         """Return what a method that does nothing returns."""
-        return None if self.api.enter == "__enter__" else asyncio.sleep(0)
+        return result if self.api.enter == "__enter__" else asyncio.sleep(0, result)
 
     def free(self) -> None:
         """Let the lock expire."""
@@ -118,5 +118,4 @@ def own_api(api: Any, **methods: Any) -> Any:
 
 def running(scene: Scene) -> Any:
     """Return the running thread or task, in the form of ``TokenHold.by``."""
-    blocking = scene.api is Threads
-    return (lock if blocking else redis_lock_decorators.asyncio.lock)._running()
+    return scene.lock._running()

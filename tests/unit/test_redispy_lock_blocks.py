@@ -145,7 +145,7 @@ def test_block_released_early_does_not_release_a_block_being_entered(scene: Scen
         opening = scene.api.kind._open
 
         def opened(one: Any, *arguments: Any) -> None:
-            left.append(one._hold_of(SimpleNamespace(held=early)))
+            left.append(one._hold_of(SimpleNamespace(held=early, is_empty=False)))
             opening(one, *arguments)
 
         scene.patch(scene.api.kind, "_open", opened)

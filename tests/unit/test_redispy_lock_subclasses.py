@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -215,5 +216,59 @@ def test_release_of_a_subclass_is_called_if_nothing_is_held(scene: Scene) -> Non
         await scene.leave(block)
 
         assert called == [scene.lock] * 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("shared", [True, False])
+def test_inner_block_that_acquires_nothing_leaves_the_lock_to_the_outer_one(
+    scene: Scene, error: type[BaseException] | None, shared: bool
+) -> None:
+    async def test() -> None:
+        def acquire(one: Any) -> Any:
+            entered.append(one)
+            return kind.acquire(one) if len(entered) == 1 else scene.done(True)
+
+        def release(one: Any) -> Any:
+            entered.pop()
+            if entered and error is not None:
+                raise error
+            return scene.done() if entered else kind.release(one)
+
+        kind, entered = scene.api.kind, []  # type: ignore[var-annotated]
+        scene.api = own_api(scene.api, acquire=acquire, release=release)
+        scene.lock = scene.make(thread_local=not shared)
+        outer, inner = scene.api.block(scene.lock), scene.api.block(scene.lock)
+        await scene.enter(outer)
+        held = scene.lock.local._slot().hold
+        await scene.enter(inner)
+
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            await scene.leave(inner)
+
+        assert scene.is_inside(held)
+        assert held._block is not None  # an interrupted exit of the outer one releases it
+        await scene.leave(outer)
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_block_that_acquires_nothing_does_not_release_another_hold(scene: Scene) -> None:
+    """The subclass lets its blocks be entered without the lock."""
+
+    async def test() -> None:
+        scene.api = own_api(scene.api, acquire=lambda one: scene.done(True))
+        other, scene.lock = scene.lock, scene.make()
+        scene.lock.local = other.local
+        block = scene.api.block(scene.lock)
+        await scene.enter(block)
+        assert await scene.do(other.acquire())
+
+        with pytest.raises(LockError):
+            await scene.leave(block)
+
+        assert scene.is_inside(other.local._slot().hold)
 
     run(test)

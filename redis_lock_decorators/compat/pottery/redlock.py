@@ -14,7 +14,7 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.block_calls import BlockCall, has_own, release_completely
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by
+from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by, acquired_instead
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,
@@ -164,18 +164,18 @@ class Redlock(RedlockBase[Lease]):
         try:
             block = owned(reference)
             block.begin()
-            left = block.held  # a line of its own: the next one may be interrupted
+            left = self._blocks.begin_exit(block)  # before: the next line may be interrupted
             left = self._blocks.leave(block, self._owner())
-            held = None if left is None or left.is_empty else left
             if has_own(self, "release", _ORIGINALS):  # it may do more
-                call = BlockCall(self, held, is_release=True)
+                call = BlockCall(self, self._blocks.released_by_subclass(left), is_release=True)
                 call.run(self.release)
             else:
-                self._release(self._lease_of(held))
+                self._release(self._lease_of(left))
         except BaseException as failure:
             if not is_result(failure) or (call is not None and not call.is_begun):
                 interrupted = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
                 abandon(interrupted)
+            abandon(acquired_instead(call))
             if not is_result(failure):
                 raise
             if kind is None:

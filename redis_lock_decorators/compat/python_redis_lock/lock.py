@@ -26,7 +26,13 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod,
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
-from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks, acquired_by
+from redis_lock_decorators.compat.open_blocks import (
+    Call,
+    OpenBlock,
+    OpenBlocks,
+    acquired_by,
+    acquired_instead,
+)
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -147,11 +153,15 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock; after a connection error it can be called again."""
-        release_completely(self._own_block, self._release, self._abandon, _is_result)
+        release_completely(self._to_release, self._release, self._abandon, _is_result)
+
+    def _to_release(self) -> OpenBlock[TokenHold]:
+        return self._own_block() or self._last()
 
     def _release(self, block: OpenBlock[TokenHold] | None) -> None:
+        block = block or self._last()
         self._check(block)
-        hold = self._hold_of(block)
+        hold = block.hold
         try:
             if hold is not None and hold.claim.is_of_this_process():
                 self._lock._release(hold)
@@ -164,7 +174,8 @@ class Lock:
 
     def _abandon(self, block: OpenBlock[TokenHold] | None) -> None:
         """Release what is still held, after an exception such as KeyboardInterrupt."""
-        self._lock._abandon(self._hold_of(block))
+        if block is not None:
+            self._lock._abandon(block.hold)
 
     def reset(self) -> None:
         """Release the lock, whoever holds it."""
@@ -206,19 +217,19 @@ class Lock:
         try:
             block = owned(reference)
             block.begin()
-            left = block.held  # a line of its own: the next one may be interrupted
+            left = self._blocks.begin_exit(block)  # before: the next line may be interrupted
             left = self._blocks.leave(block, threading.current_thread())
-            held = None if left is None or left.is_empty else left
             if has_own(self, "release", _ORIGINALS):  # it may do more
-                call = BlockCall(self, held, is_release=True)
+                call = BlockCall(self, self._blocks.released_by_subclass(left), is_release=True)
                 call.run(self.release)
             else:
-                self._release(held)
+                self._release(left)
         except BaseException as failure:
             if not _is_result(failure) or (call is not None and not call.is_begun):
                 owner = threading.current_thread()
                 interrupted = self._blocks.leave_interrupted(owned(reference), owner, left)
                 self._lock._abandon(interrupted)
+            self._lock._abandon(acquired_instead(call))
             if not _is_result(failure):
                 raise
             if kind is None:
@@ -251,8 +262,11 @@ class Lock:
         innermost = partial(self._blocks.innermost, threading.current_thread())
         return to_release(self, innermost)
 
-    def _hold_of(self, block: OpenBlock[TokenHold] | None) -> TokenHold | None:
-        return self._lock.local._slot().hold if block is None else block.hold
+    def _last(self) -> OpenBlock[TokenHold]:
+        """What this object has acquired last, as a block; it may have acquired nothing."""
+        last = OpenBlock(threading.current_thread(), self._lock.local._slot().hold)
+        last.is_block = False
+        return last
 
     def _holds(self, block: OpenBlock[TokenHold]) -> bool:
         return block.hold is not None and block.hold is self._lock.local._slot().hold
@@ -262,7 +276,9 @@ class Lock:
         is_copy = self._generates_id and self._process != fork.process_id
         if is_copy or (block is not None and block.process != fork.process_id):
             why = "belongs to the process that this one was forked from"
-        elif block is not None and not self._holds(block):
+        elif block is not None and block.is_block and block.is_empty:
+            why = "was not acquired by this block"
+        elif block is not None and not (block.is_empty or self._holds(block)):
             why = "was released, or it expired and was acquired by another block of this object"
         else:
             return
