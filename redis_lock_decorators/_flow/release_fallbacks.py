@@ -177,7 +177,7 @@ def _fallbacks(port: Port, claim: Claim, method: ReleaseMethod) -> Iterator[Rele
         yield partial(_unlock, milliseconds=1)
     if method != "transaction" and port.transacts:
         yield transaction
-    if method != "native":
+    if method != "native" and left == 0:  # it can only delete the key
         yield native
 
 

@@ -26,6 +26,7 @@ from support.permitted_uses import (
 from redis_lock_decorators import LockLostError
 from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._rules import permissions
+from redis_lock_decorators._rules.keys import with_queue
 
 FRONTS = TIDY_FRONTS
 
@@ -67,6 +68,20 @@ async def test_waiters_poll_without_permission_to_hand_off(place, front, name, m
         assert await front.elsewhere(one, one) == [None] * 2
 
     assert place.left(f"{PREFIX}{name}") == 0
+
+
+async def test_first_waiter_remains_the_first_without_permission_to_grant(place, front, name):
+    (key, queue, *_) = with_queue((f"{PREFIX}{name}".encode(),))
+    entries = [b"redis-lock:one|a|20000", b"redis-lock:one|b|20000"]
+    with place.user(*permissions.rules(PREFIX, uses_of(place, QUEUE))):
+        lock = front.package.RedisLock(name, client=place.client(front), expire=30)
+        lease = await do(lock.acquire())
+        await do(place.client(front).zadd(queue, dict(zip(entries, (1, 2), strict=True))))
+        place.change("-set", "-pubsub")
+        await do(lease.release())
+
+        assert await do(place.client(front).execute_command("GET", key)) is None
+        assert place.members(queue) == entries
 
 
 @pytest.mark.parametrize("missing", ["+zscore", "+zadd", "+zrange", "+zremrangebyscore"])

@@ -99,6 +99,12 @@ class Place:
         found = [admin.keys(key) for admin in self.admins]
         return sum(map(len, found))
 
+    def members(self, key: bytes) -> list[bytes]:
+        """The members of a sorted set, on whatever node it is."""
+        (found,) = [admin for admin in self.admins if admin.keys(key)]
+        members: list[bytes] = found.zrange(key, 0, -1)
+        return members
+
     def client(self, front: Any) -> Any:
         """A client of the user."""
         make = front.cluster if self.is_cluster else front.client

@@ -130,8 +130,10 @@ def test_loss_is_reported_by_the_only_permitted_method(method: ReleaseMethod) ->
 
 
 @every_method
-@pytest.mark.parametrize("min_hold", [0.0, 3.0])
-@pytest.mark.parametrize("allowed", ["unlock", "WATCH", "DELIFEQ"])
+@pytest.mark.parametrize(
+    ("allowed", "min_hold"),
+    [("unlock", 0.0), ("unlock", 3.0), ("WATCH", 0.0), ("WATCH", 3.0), ("DELIFEQ", 0.0)],
+)
 @pytest.mark.parametrize("lost", [FIRST, SECOND])
 def test_loss_of_one_key_is_reported_though_another_was_released(
     method: ReleaseMethod, min_hold: float, allowed: str, lost: bytes
@@ -197,6 +199,20 @@ def test_min_hold_is_observed_by_the_only_permitted_method(method: ReleaseMethod
 
     assert port.server.value(KEY) == f"{claim.identifier}:rest"
     assert port.server.left(KEY) == pytest.approx(3, abs=0.1)
+
+
+@pytest.mark.parametrize("method", ["script", "transaction"])
+def test_lock_remains_if_no_permitted_method_observes_min_hold(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = acquired(port, "a")
+    claim.held_until = port.now() + 3
+    port.usual = without("release", "min_hold", "unlock", "WATCH")
+
+    with pytest.raises(NoPermissionError):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) == claim.identifier
+    assert not {"DELIFEQ", "DELEX"} & set(port.verbs)
 
 
 def test_lock_expires_immediately_if_it_must_not_be_deleted() -> None:
