@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -184,7 +185,9 @@ def _handled(code: object, frame: FrameType) -> list[BaseException]:
     referents = [one for one in gc.get_referents(code) if _is_a(one, BaseException)]
     if not referents:
         return []
-    kept = Counter(map(id, frame.f_locals.values()))
+    # Before Python 3.11 the frame is an object of its own, which has the variables.
+    values = frame.f_locals.values() if sys.version_info >= (3, 11) else ()
+    kept = Counter(map(id, values))
     return [one for one in referents if sum(one is it for it in referents) > kept[id(one)]]
 
 

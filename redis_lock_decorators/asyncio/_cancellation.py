@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from opcode import opmap
 from typing import Any
@@ -53,7 +53,8 @@ class BlockTask:
             then. It counts those too that the block has handled, as of a ``TaskGroup`` that failed.
         _groups: the instances of ``TaskGroup`` for whose ends the task waited at that call, and
             whose own cancellations of it were yet to come.
-        _handled: the other cancellations that the task was handling at that call.
+        _handled: the other cancellations that the task was handling at that call. Before Python
+            3.11 all errors that it was, if it awaited another task.
         _replaced: how often a ``TaskGroup`` of Python 3.13 has put a cancellation of its own, which
             has no message, in the place of that call.
     """
@@ -145,6 +146,8 @@ class BlockTask:
                 for group in awaited.groups | awaited.entered:
                     if group._parent_task is task:
                         self._follow_end(group)
+        elif len(awaited.tasks) > 1:
+            self._handled = awaited.handled
         self._mark(awaited.tasks)
 
     def _mark(self, tasks: Iterable[asyncio.Task[object]]) -> None:
@@ -185,7 +188,8 @@ class BlockTask:
             if isinstance(error, asyncio.CancelledError) and not (ours or others):
                 marked(error, OTHER)  # it may have come together with that by the loss
         else:
-            ours = is_closing or is_from_loss(error)
+            ours = is_closing or is_from_loss(error, self._handled)
+            self._handled = []
         return ours and not others and (is_closing or isinstance(error, asyncio.CancelledError))
 
 
@@ -240,15 +244,19 @@ def _blocks_cancelling(task: asyncio.Task[object]) -> list[BlockTask]:
     return [block for block in _cancelled_blocks.get(task, ()) if block._is_cancelled]
 
 
-def is_from_loss(error: object) -> bool:
+def is_from_loss(error: object, handled: Sequence[BaseException] = ()) -> bool:
     """Whether an error is the cancellation by a loss, or was raised because of it.
 
-    Before Python 3.11 a cancellation loses its message where it passes through an awaited task. A
-    cancellation that arrives while the first is being handled comes from other code. One that the
-    handler itself raises does not.
+    Before Python 3.11 a cancellation loses its message where it passes through an awaited task, and
+    its context, too, if the code that awaits it handles another error: ``handled``. A cancellation
+    that arrives while the first is being handled comes from other code. One that the handler itself
+    raises does not.
     """
     while isinstance(error, BaseException):
         if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
+            return True
+        is_nameless = type(error) is asyncio.CancelledError and not error.args
+        if is_nameless and any(error.__context__ is one for one in handled):
             return True
         before = error.__context__
         if isinstance(error, asyncio.CancelledError):

@@ -234,6 +234,7 @@ CONFIGURATIONS = [
     Configuration("database 3", {"db": 3}),
     Configuration("database 3, utf-16", {"db": 3, "encoding": "utf-16", "protocol": 2}, long=True),
     Configuration("user", USER),
+    Configuration("needless password", {"password": "any", "protocol": 3}),
     Configuration("user resp2", {**USER, "protocol": 2}, long=True),
     Configuration("user by provider", _credentials, long=True),
     Configuration(

@@ -107,6 +107,35 @@ def test_exit_stack_that_contains_itself_does_not_prevent_the_cancellation() -> 
     assert is_of_the_loss(body, soon)
 
 
+async def handle_and_await(work: Any) -> None:
+    try:
+        raise ValueError
+    except ValueError:
+        await work
+
+
+async def handle_named_and_await(work: Any) -> None:
+    try:
+        raise ValueError
+    except ValueError as error:
+        await work
+        raise AssertionError from error
+
+
+async def await_at_the_end(work: Any) -> None:
+    try:
+        raise ValueError
+    finally:
+        await work
+
+
+@pytest.mark.parametrize("body", [handle_and_await, handle_named_and_await, await_at_the_end])
+@pytest.mark.parametrize("work", [asyncio.ensure_future, asyncio.gather, asyncio.shield])
+def test_loss_while_an_error_is_handled_and_a_task_is_awaited(body: Any, work: Any) -> None:
+    """Before Python 3.11 the cancellation loses its message and its context there."""
+    assert is_of_the_loss(lambda: body(work(asyncio.sleep(0.5))), soon)
+
+
 @pytest.mark.parametrize("module", [_cancellation, _repeated_cancellation])
 def test_inspection_that_fails_does_not_prevent_the_cancellation(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, module: Any

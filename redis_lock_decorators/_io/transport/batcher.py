@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -277,17 +277,13 @@ class RequestBatcher(WatchedSender):
         """Send a request over another connection too, while one is opened that may hang."""
         request.is_sent_twice = True
         batcher = self.separate(SECOND_CONNECTION)
-        exchange = batcher.exchange(
-            opening(batcher),
-            request.command,
-            self.urgent_until(request, self._last_reply),
-            first=True,
-        )
+        until = self.urgent_until(request, self._last_reply)
+        exchange = partial(batcher.exchange, opening(batcher), request.command, until, first=True)
         work = partial(asyncio.Task, _set_reply(exchange, request), loop=self._loop)
         self._tasks.add(Context().run(work))
 
 
-async def _set_reply(exchange: Coroutine[Any, Any, Any], request: Request) -> None:
+async def _set_reply(exchange: Callable[[], Awaitable[Any]], request: Request) -> None:
     """Set the reply of an exchange; if that fails, the first connection's outcome counts."""
     with suppress(Exception):
-        request.set_reply(await exchange)
+        request.set_reply(await exchange())

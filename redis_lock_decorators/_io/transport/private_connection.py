@@ -33,6 +33,7 @@ def made(kind: Any, parameters: dict[str, Any]) -> Any:
         connection = kind(**{**own, "protocol": 2})
     except TypeError:  # before redis-py 5 there was no other
         connection = kind(**own)
+    _name_default_user(connection, own.get("protocol"))
     connection.health_check_interval = 0
     for name in _CLIENT_INFO:
         if hasattr(connection, name):
@@ -40,6 +41,20 @@ def made(kind: Any, parameters: dict[str, Any]) -> Any:
     if hasattr(connection, "retry"):  # not before redis-py 4
         connection.retry = once(connection)
     return connection
+
+
+def _name_default_user(connection: Any, protocol: Any) -> None:
+    """Give the default user's name with a password, as the client does that speaks RESP3.
+
+    A server whose default user needs no password accepts any one then, but not without a name.
+    """
+    is_needed = bool(getattr(connection, "password", None)) and not connection.username
+    if is_needed and not getattr(connection, "credential_provider", None):
+        if protocol is None:
+            module = client_errors.part_of(connection, "connection")
+            protocol = getattr(module, "DEFAULT_RESP_VERSION", 2)
+        if str(protocol) == "3":
+            connection.username = "default"
 
 
 def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
