@@ -101,9 +101,9 @@ def _lock_for(
 ) -> Callable[..., D]:
     def lock_for(*args: Any, **kwargs: Any) -> D:
         """Return the lock of a call with these arguments; for a method, pass ``self`` first."""
-        _refuse_unfit_arguments(function, args, kwargs)
         if args:
             refuse_unbound(function, args[0])
+        _refuse_unfit_arguments(function, args, kwargs)
         return described(kind, config, namer(args, kwargs))
 
     return lock_for

@@ -55,7 +55,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     unknown = sorted(set(given).difference(names))
     if unknown:
         hints = [_hint(name, (*names, *_OTHER_ARGUMENTS)) for name in unknown]
-        raise ConfigurationError(f"{'; '.join(hints)}; the options are {', '.join(names)}")
+        others = f" (and {', '.join(_OTHER_ARGUMENTS)})" if "expire" in names else ""
+        raise ConfigurationError(f"{'; '.join(hints)}; the options are {', '.join(names)}{others}")
 
 
 def _hint(unknown: str, known: tuple[str, ...]) -> str:

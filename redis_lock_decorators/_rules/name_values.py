@@ -45,8 +45,19 @@ def as_text(value: object) -> str:
 
 
 def written(value: object) -> str:
-    """Return ``str(value)``, also of bytes under ``python -bb``."""
-    return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
+    """Return ``str(value)``, also of bytes under ``python -bb``.
+
+    Raises:
+        LockNameError: it is an integer of more digits than Python writes.
+    """
+    try:
+        return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
+    except ValueError as error:
+        if type(value) is not int:
+            raise
+        raise LockNameError(
+            "a lock's name would hold an integer of very many digits: name a part or a digest of it"
+        ) from error
 
 
 def stable_text(value: object, text: str) -> str:

@@ -19,7 +19,7 @@ def shown_value(value: object, longest: int = 80) -> str:
     try:
         text = repr(value)
     except Exception:  # an item's own code may raise anything; an integer may be too long
-        return f"a {type(value).__name__} that cannot be shown"
+        return f"an object of type {type(value).__name__} that cannot be shown"
     if "://" in text and ("@" in text or "password" in text):
         return "an address (not shown: it may hold a password)"
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

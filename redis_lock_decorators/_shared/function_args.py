@@ -8,6 +8,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import checked_name, refuse_other_spelling
 from redis_lock_decorators._rules.options import checked_prefix
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 
@@ -62,7 +63,7 @@ def found_identifier(identifier: object) -> str:
 def _identifier(identifier: object, errors: str) -> str:
     if not isinstance(identifier, (str, bytes)) or not identifier:
         raise ConfigurationError(
-            f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
+            f"identifier={shown_value(identifier, 40)}: give the text that acquire_lock returned "
             "(False there means that the lock was not acquired)"
         )
     try:

@@ -19,7 +19,7 @@ from redis_lock_decorators._shared.function_args import found_identifier
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions, LockOptions, Settings
 from redis_lock_decorators._shared.wrong_with import NOT_CALLED
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.errors import ConfigurationError, LockNameError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -246,6 +246,11 @@ class LockBase(Generic[C]):
         return await force(port, self._own_keys(), seen, self._own_names())
 
     def _own_names(self) -> tuple[str, ...]:
+        if self._names is None and self._get_lock_name is not None:
+            raise LockNameError(
+                "get_lock_name names the locks of calls: write lock.call(function, …), or give the "
+                "lock a lock_name"
+            )
         return self._names if self._names is not None else naming.first_argument((), {})
 
     def _own_keys(self) -> tuple[bytes, ...]:

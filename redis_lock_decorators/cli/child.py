@@ -150,6 +150,8 @@ def _become(command: Sequence[str], gate: int, result: int, blocked: Iterable[in
             os.execvpe(command[0], list(command), _environment(json.loads(variables)))  # noqa: S606
     except OSError as error:
         os.write(result, str(error.errno).encode())
+    except UnicodeEncodeError:  # a name that the locale's encoding lacks, in the environment
+        os.write(result, str(errno.EILSEQ).encode())
     finally:
         os._exit(exit_codes.NOT_EXECUTABLE)
 

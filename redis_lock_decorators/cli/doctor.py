@@ -12,8 +12,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from redis_lock_decorators._rules.durations import LONGEST_EXPIRE
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.acl import print_rule
+from redis_lock_decorators.cli.durations import Between
 from redis_lock_decorators.cli.output import console, print_json, print_lines
 from redis_lock_decorators.cli.texts import shown
 from redis_lock_decorators.diagnosis import Finding, Severity, diagnose
@@ -45,7 +47,7 @@ USES = {
     "--expire",
     default=10.0,
     show_default=True,
-    type=click.FloatRange(min=0.01),
+    type=Between(min=0.01, max=LONGEST_EXPIRE),
     help="Seconds that leases last in the program, to judge the client and the network by.",
 )
 @click.option(

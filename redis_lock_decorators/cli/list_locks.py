@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from redis_lock_decorators._rules.owner_info import held_for
+from redis_lock_decorators.cli.durations import Between
 from redis_lock_decorators.cli.output import Column, Pages, console, note, print_json, table
 from redis_lock_decorators.cli.rates import Rated
 from redis_lock_decorators.cli.texts import duration, per_second, shortened
@@ -37,7 +38,7 @@ interval_option = click.option(
     "--interval",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=Between(min=0.1, max=86_400),
     help="Seconds between two views of --watch.",
 )
 

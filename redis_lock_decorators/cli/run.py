@@ -16,6 +16,7 @@ import click
 from redis_lock_decorators._rules.owner_info import held_for
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.child import code_of, why_not_executable
+from redis_lock_decorators.cli.durations import seconds
 from redis_lock_decorators.cli.holding import NotExecuted, run_held
 from redis_lock_decorators.cli.output import fail, note
 from redis_lock_decorators.cli.signals import Interrupted, end_by_interrupt
@@ -68,17 +69,6 @@ Exit codes:
   128+n  the command, or redis-lock while it waited, was ended by signal n; for SIGINT
          redis-lock ends by this signal too, so that a shell leaves its loop
 """
-
-
-def seconds(text: str) -> float:
-    """Return a duration that is given as text."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1
-    if not 0 <= found < math.inf:
-        raise click.BadParameter(f"{text!r} is not a number of seconds")
-    return found
 
 
 class RunCommand(click.Command):

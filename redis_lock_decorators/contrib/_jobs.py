@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from redis_lock_decorators import ConfigurationError, Locks
 from redis_lock_decorators._rules.owner_info import checked_owner_info
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
 from redis_lock_decorators.contrib._calls import is_or_wraps, is_within, noted, with_own_signature
 
@@ -80,7 +81,7 @@ class JobLock:
         refuse_bare(self.lock_name)
         if self.on_busy not in ("raise", "skip", "retry") and not callable(self.on_busy):
             known = '"raise", "skip", "retry" or a function'
-            raise ConfigurationError(f"on_busy={self.on_busy!r}: give {known}")
+            raise ConfigurationError(f"on_busy={shown_value(self.on_busy)}: give {known}")
         checked_seconds("retry_after", self.retry_after)
         checked_locks(self.locks)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators._rules.durations import LONGEST_EXPIRE
 from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
 from redis_lock_decorators.contrib._calls import with_own_signature
 
@@ -49,6 +50,8 @@ def once_per(
     if callable(period):
         raise ConfigurationError("write @once_per(60) with the seconds between two runs")
     checked_seconds("period", period)
+    if period > LONGEST_EXPIRE:
+        raise ConfigurationError(f"period={period!r}: give at most {LONGEST_EXPIRE:.0f} s")
     if slack is None:
         slack = period / 10
     elif slack != 0:

@@ -205,3 +205,22 @@ def test_server_that_ends_the_connection(verb: str) -> None:
 
     assert code == 69
     assert "Connection refused" in errors
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e99", "0", "-1"])
+@pytest.mark.parametrize(
+    "arguments", [["ls", "--watch", "--interval"], ["doctor", "--expire"]], ids=str
+)
+def test_durations_out_of_range(server: Any, arguments: list[str], seconds: str) -> None:
+    done = CliRunner().invoke(main, ["--url", server.url, *arguments, seconds])
+
+    assert done.exit_code == 2
+    assert seconds.removesuffix("99") in (done.output + done.stderr)
+
+
+def test_name_that_the_encoding_of_the_system_lacks(server: Any) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = ran("run", "\xe9", "--", "true", url=server.url, **ascii_only)
+
+    assert done.code == 126
+    assert "multibyte" in done.err

@@ -93,6 +93,10 @@ class TestAPScheduler:
 
         once_per(60, "job")(job)
 
+    def test_period_that_is_no_number_of_seconds_is_refused(self, once_per: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"period=10+: give at most 31622400 s"):
+            once_per(10**9)
+
     @pytest.mark.parametrize("slack", [-1, 60, 61])
     def test_slack_outside_the_period_is_refused(self, once_per: Any, slack: float) -> None:
         with pytest.raises(ConfigurationError, match="slack"):

@@ -16,7 +16,14 @@ import pytest
 import redis
 import redis.asyncio
 
-from redis_lock_decorators import ConfigurationError, LockNameError, Locks, RedisLock, redis_lock
+from redis_lock_decorators import (
+    ConfigurationError,
+    LockNameError,
+    Locks,
+    RedisLock,
+    redis_lock,
+    release_lock,
+)
 from redis_lock_decorators import asyncio as tasks
 from redis_lock_decorators._flow.requests import OtherData
 from redis_lock_decorators._io.environment import async_from_environment, from_environment
@@ -37,6 +44,10 @@ class Store:
         return sku
 
     @classmethod
+    @redis_lock("sold:{sku}")
+    def sold(self, sku: str) -> str:
+        return sku
+
     @redis_lock("load:{sku}")
     def load(cls, sku: str = "bolt") -> str:
         return sku
@@ -62,8 +73,26 @@ def connect(url: str) -> None:
 def test_lock_for_refuses_arguments_without_the_object():
     with pytest.raises(TypeError, match=r"Store\.count\.lock_for\(object"):
         Store().count.lock_for("nut")  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"Store\.sold\.lock_for\(object"):
+        Store().sold.lock_for("nut")  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="for a class method the class"):
         Store.load.lock_for("nut")
+
+
+def test_lock_that_names_its_calls_says_so_in_a_block():
+    with pytest.raises(LockNameError, match=r"names the locks of calls: write lock\.call\("):
+        RedisLock(get_lock_name=lambda: "x").locked()
+
+
+def test_integer_that_python_does_not_write_is_refused():
+    @redis_lock("load:{number}")
+    def load(number: int) -> None:
+        raise AssertionError
+
+    with pytest.raises(LockNameError, match=r"load: .*an integer of very many digits"):
+        load(10**5000)
+    with pytest.raises(ConfigurationError, match="identifier=an object of type int"):
+        release_lock(redis.Redis(), "x", 10**5000)
 
 
 def test_lock_for_takes_objects_classes_and_subclasses():

@@ -47,7 +47,9 @@ def test_misspelt_option_is_recognised(unknown: str, meant: str) -> None:
 
 
 def test_unknown_option_without_a_similar_one_is_only_refused() -> None:
-    assert problem("zzz") == f"unknown option zzz; the options are {', '.join(sorted(KNOWN))}"
+    others = "lock_name, get_lock_name, client, get_redis_connection, on_busy"
+    expected = f"unknown option zzz; the options are {', '.join(sorted(KNOWN))} (and {others})"
+    assert problem("zzz") == expected
 
 
 @pytest.mark.parametrize("unknown", ["signal_expire", "factor", "masters", "drift"])
