@@ -107,7 +107,7 @@ class LockTimeoutError(LockError, TimeoutError):
         super().__init__(self._message(lock_name, why, held_for), lock_name)
 
     def _message(self, lock_name: str, why: str, held_for: float | None) -> str:
-        tried = f"within {in_seconds(self.waited)}" if self.waited >= 0.01 else "at the only try"
+        tried = f"within {in_seconds(self.waited)}" if self.waited >= 0.01 else "when tried once"
         held = why or (f"held by {self.holder}" if self.holder else "held by another client")
         if self.owner and not why:
             held += f" ({described(self.owner, held_for)})"
@@ -133,7 +133,7 @@ class LockUnconfirmedError(LockError):
             super().__init__(lock_name)
             return
         super().__init__(
-            f"lock {shown(lock_name)} was released again: {why}; check the replicas and their "
+            f"lock {shown(lock_name)} was not kept: {why}; check the replicas and their "
             "network (INFO replication), wait longer (acquire_time=…) or require fewer "
             "(replicas=…)",
             lock_name,

@@ -58,8 +58,8 @@ def refuse_unfit_client(client: Any, awaited: bool) -> None:
     if inspect.iscoroutine(client):
         client.close()
         raise ConfigurationError(
-            "the factory is an async function: give a plain one; clients of redis.asyncio are made "
-            "without await"
+            "the function that makes the client is async: give a plain one; clients of "
+            "redis.asyncio are made without await"
         )
     if hasattr(type(client), "master_for"):
         raise ConfigurationError(

@@ -90,7 +90,7 @@ class FactoryCalls:
         caller = threading.get_ident()
         if self.callers.count(caller) >= MOST_NESTED:
             raise ConfigurationError(
-                f"the factory {shown_value(factory)} uses a lock that needs the client it is to "
+                f"the function {shown_value(factory)} uses a lock that needs the client it is to "
                 "make: give that lock a separate client"
             )
         try:
@@ -179,7 +179,7 @@ class ClientSource(Generic[T]):
         except ConfigurationError as error:
             if isinstance(factory, GivenClient):
                 raise
-            made = f"the factory {shown_value(factory)} returned {shown_value(client)}"
+            made = f"the function {shown_value(factory)} returned {shown_value(client)}"
             raise ConfigurationError(f"{made}: {error.args[0]}") from None
 
     def known_state(self, client: Any) -> ClientState[T] | None:

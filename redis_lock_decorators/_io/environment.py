@@ -68,8 +68,9 @@ def _checked(client: Any, named: str, awaited: bool) -> Any:
         refuse_unfit_client(client, awaited)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r}: {error.args[0]}; its function serves threads "
-            "or asyncio (REDIS_URL alone serves both; or configure what serves the other)"
+            f"REDIS_LOCK_CONNECTION={named!r}: {error.args[0]}; that function makes clients for "
+            "threads or for asyncio: set REDIS_URL instead, which serves both, or configure(…) the "
+            "other client"
         ) from None
     return client
 
@@ -83,13 +84,14 @@ def _imported(named: str) -> ConnectionFactory:
     module_name, _, attribute = named.partition(":")
     if not (module_name and attribute):
         raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r} names no factory: write it as package.module:function"
+            f"REDIS_LOCK_CONNECTION={named!r} names no function: write it as "
+            "package.module:function"
         )
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r} names no factory: {error}; "
+            f"REDIS_LOCK_CONNECTION={named!r} names no function: {error}; "
             "write it as package.module:function"
         ) from error
     if not callable(factory):

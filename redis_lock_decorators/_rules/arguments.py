@@ -85,8 +85,9 @@ def refuse_unfit_arguments(
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise CallError(
-            f"get_lock_name={full_name(get_lock_name)} gets what the call gives, without the "
-            f"function's defaults: {error}; give it parameters and defaults that fit"
+            f"get_lock_name={full_name(get_lock_name)} is called with the arguments of the call, "
+            f"without the function's default values: {error}; give it parameters and default "
+            "values that fit"
         ) from None
 
 

@@ -146,7 +146,7 @@ def test_busy_task_fails_with_the_packages_error(workers, name):
     first = workers.send("refused", name, 1.5)
     until(lambda: workers.locked(name))
 
-    with pytest.raises(LockTimeoutError, match="was not free at the only try"):
+    with pytest.raises(LockTimeoutError, match="was not free when tried once"):
         workers.send("refused", seconds=0, name=name).get(timeout=PATIENCE)
     first.get(timeout=PATIENCE)
     assert not workers.locked(name)

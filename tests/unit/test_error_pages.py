@@ -24,7 +24,7 @@ from redis_lock_decorators import (
 from redis_lock_decorators.errors import _anchor, _page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "errors.rst"
-SENTENCE = "lock 'report' was not free at the only try: held by another client; "
+SENTENCE = "lock 'report' was not free when tried once: held by another client; "
 
 
 @pytest.fixture

@@ -251,7 +251,7 @@ def test_message_has_the_lock_the_cause_and_the_cure(error: LockError, sentence:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (LockTimeoutError("r", waited=0.0), ["at the only try", "held by another client"]),
+        (LockTimeoutError("r", waited=0.0), ["when tried once", "held by another client"]),
         (LockTimeoutError("r", waited=3, free_in=math.inf), ["without an expiry", "delete the"]),
         (LockNotOwnedError("r"), ["it is not locked"]),
         (LockNotOwnedError("r", holder="abc"), ["it is held by"]),

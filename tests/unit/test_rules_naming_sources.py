@@ -142,7 +142,7 @@ def test_get_lock_name_receives_the_arguments_of_the_call() -> None:
 def test_get_lock_name_that_rejects_the_arguments_is_explained(get_lock_name: Any) -> None:
     name = namer(plain, None, get_lock_name)
 
-    with pytest.raises(TypeError, match=rf"on {MODULE}\.plain: get_lock_name=.* defaults: "):
+    with pytest.raises(TypeError, match=rf"on {MODULE}\.plain: get_lock_name=.* default values: "):
         name((5,), {})
 
 
