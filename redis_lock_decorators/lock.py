@@ -79,10 +79,11 @@ class Lock(RedisPyLockBase[BlockingClient]):
             else:
                 self._release(hold)
         except BaseException as failure:
-            own = None if owned(reference).is_empty else hold or owned(reference).held
             is_interrupted = isinstance(failure, EXHAUSTED) or not is_outcome(failure)
-            if is_interrupted or (call is not None and not call.is_begun):
-                self._abandon(own)
+            if is_interrupted and hold is None:
+                hold = self._hold_of(owned(reference))
+            if self._is_to_abandon(owned(reference), call, is_interrupted):
+                self._abandon(hold)
             if call is not None:
                 self._abandon(call.acquired_instead)
             if is_interrupted:
@@ -90,15 +91,14 @@ class Lock(RedisPyLockBase[BlockingClient]):
             if not self._is_suppressed(failure, kind is not None):
                 raise
         finally:
-            self._close(owned(reference), hold)
+            self._close(owned(reference))
 
     def _abandon_block(self, block: Block[TokenHold]) -> None:
         """Release what a block holds whose exit was interrupted."""
-        hold = block.held
         try:
-            self._abandon(hold)
+            self._abandon(self._own_hold_of(block))
         finally:
-            self._close(block, hold)
+            self._close(block)
 
     if TYPE_CHECKING:
 

@@ -21,10 +21,14 @@ if fresh then
   local time = redis.call('TIME')
   fence = math.max(fence + 1, time[1] * 1000000 + time[2])
 end
--- The numbers first: scripts are not rolled back, and there must be no lock without a number.
+-- The numbers first: scripts are not rolled back, and there must be no lock without a number, and no number without a time to
+-- live: a user without the right to PEXPIRE is refused before any is written.
 for i = 1, count do
+  local is_there = redis.call('PEXPIRE', KEYS[count + i], ARGV[4]) == 1
   redis.call('HSET', KEYS[count + i], 'fence', string.format('%.0f', fence), 'of', ARGV[1])
-  redis.call('PEXPIRE', KEYS[count + i], ARGV[4])
+  if not is_there then
+    redis.call('PEXPIRE', KEYS[count + i], ARGV[4])
+  end
 end
 for i = 1, count do
   local left = redis.call('PTTL', KEYS[i])

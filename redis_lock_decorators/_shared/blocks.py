@@ -53,7 +53,6 @@ class Block(Generic[L]):
         ownership: what shows the renewer that ``held`` can be released.
         call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None if it has none.
         is_shared: its methods were also called for other blocks, so the lock owns what it enters.
-        is_empty: a subclass of a drop-in has entered it without acquiring anything for it.
     """
 
     __slots__ = (
@@ -64,7 +63,6 @@ class Block(Generic[L]):
         "_target",
         "call",
         "held",
-        "is_empty",
         "is_shared",
         "ownership",
     )
@@ -80,7 +78,6 @@ class Block(Generic[L]):
         self.ownership: object = None
         self.call: ref[BlockRef[Any]] | None = None
         self.is_shared = False  #: any thread
-        self.is_empty = False
 
     def begin(self) -> bool:
         """Mark the block as used; return whether its own exit belongs to what is entered now.

@@ -20,7 +20,7 @@ from redis_lock_decorators._io.client_checks import refuse_early
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators._shared import redispy_args as args
-from redis_lock_decorators._shared.block_calls import has_own, held_here
+from redis_lock_decorators._shared.block_calls import BlockCall, has_own, held_here
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.redispy_tokens import Local, RenewalHandle, TokenHold, TokenSlot
@@ -98,6 +98,8 @@ class RedisPyLockBase(Generic[C]):
         self._lock_name = self._key.decode(errors="surrogateescape")
         token_slots = self._token_slots() if self.thread_local else TokenSlot.shared()
         self.local = Local(token_slots, partial(_claim_of, self._key))
+        # What blocks without exits of their own have entered, oldest first.
+        self._entered: list[TokenHold] = []  #: any thread
         self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
@@ -131,24 +133,55 @@ class RedisPyLockBase(Generic[C]):
         return hold
 
     def _open(self, hold: TokenHold | None, block: Block[TokenHold], has_exit: bool) -> None:
-        """Make the block the owner of the hold, if the block has an exit of its own."""
+        """Make the block the owner of the hold, if the block has an exit of its own.
+
+        A subclass may enter a block without a hold.
+        """
+        hold = hold or self._no_hold()
         if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
             self._share(block)
-        elif hold is not None:
-            block.held = hold
-            if block.call is not None and (reference := block.call()) is not None:
-                reference.held = hold
-            block.ownership = hold.hand_ownership()
-            hold.in_block = True
-            hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
-            if block.is_shared:
-                self._share(block)
-        else:
-            block.is_empty = True
+            self._note_entered(hold)
+            return
+        block.held = hold
+        if block.call is not None and (reference := block.call()) is not None:
+            reference.held = hold
+        block.ownership = hold.hand_ownership()
+        hold.in_block = True
+        hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
+        if block.is_shared:
+            self._share(block)
+
+    def _no_hold(self) -> TokenHold:
+        """What a block enters whose subclass has acquired nothing for it."""
+        nothing = TokenHold(claim_on(self._key, PROVISIONAL), self._running())
+        nothing.is_empty = nothing.is_gone = True
+        return nothing
 
     def _share(self, block: Block[TokenHold]) -> None:
         """Separate a block of this lock from its hold, as its methods are used for several."""
-        self._close(block, block.held)
+        held = block.held
+        self._close(block)
+        if held is not None:
+            self._note_entered(held)
+
+    def _note_entered(self, hold: TokenHold) -> None:
+        """Note what a block without an exit of its own has entered.
+
+        Holds that were released early are forgotten, but for the last one of a thread or task: its
+        exit may still be called, and must not take another one.
+        """
+        released = [one for one in list(self._entered) if one.by == hold.by and one.is_gone]
+        for one in released[:-1]:
+            self._remove_entered(one)
+        self._entered.append(hold)
+
+    def _remove_entered(self, hold: TokenHold) -> bool:
+        """Remove what was entered; return False if another thread has done so."""
+        try:
+            self._entered.remove(hold)
+        except ValueError:
+            return False
+        return True
 
     def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
         """Release if the block's exit was interrupted before its first line.
@@ -157,29 +190,23 @@ class RedisPyLockBase(Generic[C]):
         """
         hold._block = None
         if has_begun(call):
-            self._abandon_in_background(hold)
+            self._abandon_in_background(self._replacement(hold) or hold)
 
     def _abandon_in_background(self, hold: TokenHold) -> None:
         """Release the hold on another thread, or in another task."""
         raise NotImplementedError
 
-    def _close(self, block: Block[TokenHold], hold: TokenHold | None) -> None:
+    def _close(self, block: Block[TokenHold]) -> None:
         """Separate the block from its hold."""
-        if hold is not None and not block.is_empty:
-            hold._block = None
         held, ownership = block.held, block.ownership
         if held is not None:
+            held._block = None
             held.take_ownership(ownership)
         block.disown()
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""
         return self.local._slot().hold
-
-    def _own_hold(self) -> TokenHold | None:
-        """What the running thread or task itself has acquired."""
-        hold = self.local._slot().hold
-        return None if hold is None or hold.by != self._running() else hold
 
     @staticmethod
     def _running() -> object:
@@ -191,20 +218,68 @@ class RedisPyLockBase(Generic[C]):
         return held_here(self, lambda: self.local._slot().hold)
 
     def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
-        """The hold that leaving the block releases.
-
-        If the block has acquired nothing, its subclass may have counted the blocks of its thread or
-        task, and releases what the outermost of them has acquired.
-        """
-        entered = block.held
-        if block.is_empty:
-            return self._own_hold() if self._has_own("release") else None
+        """The hold that leaving the block releases."""
+        if block.held is not None and block.held._block is None:
+            block.disown()  # an earlier call of the same bound exit has left it
+        entered = block.held or self._left_by_hand(block)
         if entered is None:
             return self._found(by_hand=True)
+        if entered.is_empty:
+            return self._adopted(entered)
+        return self._own_hold_of(block)
+
+    @staticmethod
+    def _is_to_abandon(
+        block: Block[TokenHold], call: BlockCall | None, is_interrupted: bool
+    ) -> bool:
+        """Whether to release, after a failed exit, the hold that it was to release.
+
+        Not if a subclass failed before that began, and the block itself has acquired nothing.
+        """
+        if call is None or call.is_begun:
+            return is_interrupted
+        return not (block.held is not None and block.held.is_empty)
+
+    def _own_hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
+        """What the block has acquired, or what replaces that; None if it has acquired nothing."""
+        entered = block.held
+        if entered is None or entered.is_empty:
+            return None
+        return self._replacement(entered) or entered
+
+    def _replacement(self, entered: TokenHold) -> TokenHold | None:
+        """What was acquired in a block after it has released what it entered."""
         hold = self.local._slot().hold if entered.is_gone else None
-        if hold is not None and hold.replaces(entered):
-            return hold  # it was released in the block, and acquired again
-        return entered
+        return hold if hold is not None and hold.replaces(entered) else None
+
+    def _adopted(self, entered: TokenHold) -> TokenHold:
+        """The hold that is released by a block that has acquired nothing; ``entered`` for none.
+
+        It is what was acquired last, unless an open block has that. (The thread or task may have
+        acquired it before or in the block, or another block may have left it to the last one.) The
+        ``release`` of a subclass may count the blocks, and release what an outer one has.
+        """
+        last = self._found(by_hand=True)
+        if last is None:
+            return entered
+        is_outer = self._has_own("release") and last.by == entered.by
+        is_of_block = last._block is not None or last in self._entered
+        return last if is_outer or not is_of_block else entered
+
+    def _left_by_hand(self, block: Block[TokenHold]) -> TokenHold | None:
+        """What is left by an exit that is called directly; None if nothing was entered so.
+
+        It is the oldest of the thread or task, else of all: only the newest can hold the lock, so
+        none releases it too soon.
+        """
+        while entered := list(self._entered):
+            own = [one for one in entered if one.by == self._running()] or entered
+            found = next((one for one in own if not one.is_gone), own[0])
+            block.held = found  # first: the next line may be interrupted
+            if self._remove_entered(found):
+                return found
+            block.held = None  # another thread has left it
+        return None
 
     async def _send_release(self, hold: TokenHold) -> None:
         claim = hold.claim  # a local variable, as ``BlockingPort.interrupted`` reads it

@@ -157,8 +157,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
             await release()
         except BaseException as failure:
             is_interrupted = isinstance(failure, EXHAUSTED) or not is_outcome(failure)
-            if is_interrupted or (releasing is not None and not releasing.is_begun):
-                await self._abandon(None if block.is_empty else hold)
+            if self._is_to_abandon(block, releasing, is_interrupted):
+                await self._abandon(hold)
             if releasing is not None:
                 await self._abandon(releasing.acquired_instead)
             if is_interrupted:
@@ -166,7 +166,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             if not self._is_suppressed(failure, failed):
                 raise
         finally:
-            self._close(block, hold)
+            self._close(block)
 
     async def _acquire(
         self,

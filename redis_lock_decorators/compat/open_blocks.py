@@ -102,9 +102,7 @@ class OpenBlocks(Generic[H]):
         if block is not None and self._is_left(block):
             block.hold = hold
         elif block is not None:
-            acquired = OpenBlock(owner, hold)
-            acquired.is_block = False
-            self._open.append(acquired)
+            self._open.append(self.acquired(owner, hold))
 
     def _own(self, owner: object) -> list[OpenBlock[H]]:
         """Return what a thread or task of this process has entered, the last one first."""
@@ -142,15 +140,30 @@ class OpenBlocks(Generic[H]):
             block.held = None  # another thread has left it
         return None
 
-    def released_by_subclass(self, left: OpenBlock[H] | None) -> OpenBlock[H] | None:
-        """Return what the ``release`` of a subclass releases at the end of a block.
+    def to_release(
+        self, left: OpenBlock[H] | None, last: H | None, by_subclass: bool
+    ) -> OpenBlock[H] | None:
+        """Return what is released at the end of a block, which may have acquired nothing.
 
-        If the block has acquired nothing, the subclass may have counted the blocks of its thread or
-        task, and releases what the outermost of them has acquired.
+        Then it is what the object has acquired ``last``, unless an open block has that. (Its thread
+        may have acquired it before or in the block, or another block may have left it to the last
+        one.) The ``release`` of a subclass may count the blocks of its thread or task, and release
+        what an outer one has.
         """
         if left is None or not left.is_empty:
             return left
-        return self.innermost(left.owner) or left
+        if by_subclass and (outer := self.innermost(left.owner)) is not None:
+            return outer
+        if last is None or any(one.is_block and one.hold is last for one in list(self._open)):
+            return left
+        return self.acquired(left.owner, last)
+
+    @staticmethod
+    def acquired(owner: object, hold: H | None) -> OpenBlock[H]:
+        """Return what was acquired, as for a block."""
+        acquired = OpenBlock(owner, hold)
+        acquired.is_block = False
+        return acquired
 
     def leave_interrupted(
         self, block: Block[OpenBlock[H]], owner: object, left: OpenBlock[H] | None
@@ -210,6 +223,13 @@ class OpenBlocks(Generic[H]):
 def acquired_by(call: BlockCall) -> Any:
     """Return what a subclass's ``acquire`` has acquired for a block; None if nothing."""
     return None if call.held is None else call.held.hold
+
+
+def begun_release(call: BlockCall | None, held: OpenBlock[Any] | None) -> Any:
+    """Return what an interrupted release was to release; None if a subclass had not begun it."""
+    if held is None or (call is not None and not call.is_begun):
+        return None
+    return held.hold
 
 
 def acquired_instead(call: BlockCall | None) -> Any:

@@ -68,12 +68,64 @@ def test_block_without_the_lock_does_not_release_that_of_another_thread(
     own = failing_open(base)
     if has_release:
         own.release = lambda self: base.release(self)  # type: ignore[attr-defined]
-    if has_release and make(base, conn).__dict__.get("thread_local") is False:
-        pytest.skip("the token is shared, as that of redis-py")
     lock = make(own, conn)
     with Holder(lock):
         with pytest.raises(LOST), lock:
             pass
+        assert conn.exists(key)
+    assert not conn.exists(key)
+
+
+def test_block_releases_what_its_thread_has_acquired_before(kind: Kind, conn: Any) -> None:
+    """The subclass acquires only if it does not hold the lock yet."""
+    key, base, make = kind
+
+    class Own(base):  # type: ignore[misc, valid-type]
+        is_held = False
+
+        def acquire(self, *arguments: Any, **options: Any) -> Any:
+            self.is_held = self.is_held or super().acquire(*arguments, **options)
+            return self.is_held
+
+    lock = make(Own, conn)
+    lock.acquire()
+    with lock:
+        assert conn.exists(key)
+    assert not conn.exists(key)
+
+
+def test_last_block_releases_the_lock_that_the_first_one_has_left(kind: Kind, conn: Any) -> None:
+    """The subclass counts its blocks, which are left in the order in which they were entered."""
+    key, base, make = kind
+    lock = make(counting(base), conn)
+    with contextlib.ExitStack() as last:
+        with contextlib.ExitStack() as first:
+            first.enter_context(lock)
+            last.enter_context(lock)
+        assert conn.exists(key)
+    assert not conn.exists(key)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_exit_that_is_called_by_hand_releases_what_its_thread_has_entered(
+    kind: Kind, conn: Any, is_own: bool
+) -> None:
+    """A subclass calls it, or its methods are called by their names."""
+    key, base, make = kind
+
+    class Own(base):  # type: ignore[misc, valid-type]
+        def __enter__(self) -> Any:
+            return super().__enter__()
+
+        def __exit__(self, *failure: Any) -> Any:
+            return super().__exit__(*failure)
+
+    lock = make(Own if is_own else base, conn)
+    lock.__enter__()
+    conn.delete(key)
+    with Holder(lock):
+        with pytest.raises(LOST):
+            lock.__exit__(None, None, None)
         assert conn.exists(key)
     assert not conn.exists(key)
 

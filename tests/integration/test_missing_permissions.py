@@ -84,6 +84,21 @@ async def test_first_waiter_remains_the_first_without_permission_to_grant(place,
         assert place.members(queue) == entries
 
 
+@pytest.mark.parametrize("names", [1, 2])
+async def test_fence_without_permission_to_expire_leaves_nothing(place, front, name, names):
+    rules = permissions.rules(PREFIX, uses_of(place, "fencing"))
+    tag = f"{{{name}}}"
+    with place.user(*[rule for rule in rules if rule != "+pexpire"]):
+        client = place.client(front)
+        lock = front.package.RedisLock(
+            [f"{tag}{number}" for number in range(names)], client=client, expire=30, fencing=True
+        )
+        with pytest.raises(redis.exceptions.ResponseError, match="pexpire"):
+            await do(lock.acquire())
+
+    assert place.left(f"*{name}*") == 0
+
+
 @pytest.mark.parametrize("missing", ["+zscore", "+zadd", "+zrange", "+zremrangebyscore"])
 async def test_lock_with_a_token_is_released_without_permission_to_record_it(
     place, front, name, missing

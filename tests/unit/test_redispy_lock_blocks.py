@@ -140,12 +140,12 @@ def test_block_released_early_does_not_release_a_block_being_entered(scene: Scen
 
     async def test() -> None:
         early = TokenHold(claim_on(KEY, 10), running(scene))
-        early.is_gone = True
+        early.is_gone, early._block = True, object()
         left: list[TokenHold | None] = []
         opening = scene.api.kind._open
 
         def opened(one: Any, *arguments: Any) -> None:
-            left.append(one._hold_of(SimpleNamespace(held=early, is_empty=False)))
+            left.append(one._hold_of(SimpleNamespace(held=early)))
             opening(one, *arguments)
 
         scene.patch(scene.api.kind, "_open", opened)

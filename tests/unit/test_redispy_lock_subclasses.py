@@ -264,11 +264,31 @@ def test_block_that_acquires_nothing_does_not_release_another_hold(scene: Scene)
         scene.lock.local = other.local
         block = scene.api.block(scene.lock)
         await scene.enter(block)
-        assert await scene.do(other.acquire())
+        holder = scene.api.block(other)
+        await scene.enter(holder)
 
         with pytest.raises(LockError):
             await scene.leave(block)
 
         assert scene.is_inside(other.local._slot().hold)
+        await scene.leave(holder)
+        assert scene.holder() is None
+
+
+def test_block_that_acquires_nothing_releases_what_its_body_has_acquired(scene: Scene) -> None:
+    """The subclass acquires only if it does not hold the lock yet."""
+
+    async def test() -> None:
+        scene.api = own_api(scene.api, acquire=lambda one: scene.done(True))
+        base = scene.lock
+        scene.lock = scene.make()
+        scene.lock.local = base.local
+        block = scene.api.block(scene.lock)
+        await scene.enter(block)
+        assert await scene.do(base.acquire())
+
+        await scene.leave(block)
+
+        assert scene.holder() is None
 
     run(test)

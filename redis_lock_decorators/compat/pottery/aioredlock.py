@@ -16,7 +16,12 @@ from redis_lock_decorators._shared.block_calls import BlockCall, has_own
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.asyncio import Lease, RedisLock
 from redis_lock_decorators.asyncio.lease import abandon
-from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by, acquired_instead
+from redis_lock_decorators.compat.open_blocks import (
+    OpenBlock,
+    acquired_by,
+    acquired_instead,
+    begun_release,
+)
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,
@@ -40,21 +45,30 @@ class AIORedlock(RedlockBase[Lease]):
     def _owner(self) -> object:
         return asyncio.current_task()
 
-    async def acquire(
+    # What is acquired or released belongs to the task that calls the method, even if another one
+    # awaits the coroutine: before Python 3.12, wait_for(lock.release(), 1) runs it in another task.
+
+    @as_async
+    def acquire(
         self,
         *,
         blocking: bool = True,
         timeout: float = -1,
         raise_on_redis_errors: bool | None = None,
-    ) -> bool:
+    ) -> Coroutine[Any, Any, bool]:
         """Acquire the lock; return False if it was not free within ``timeout`` seconds.
 
         A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
         """
+        return self._acquire_for(self._owner(), blocking, timeout, raise_on_redis_errors)
+
+    async def _acquire_for(
+        self, owner: object, blocking: bool, timeout: float, raises: bool | None
+    ) -> bool:
         lease = None
         try:
-            lease = await self._acquire(blocking, timeout, raise_on_redis_errors)
-            return self._hold(lease)
+            lease = await self._acquire(blocking, timeout, raises)
+            return self._hold(lease, owner)
         except BaseException:
             await abandon(lease)
             raise
@@ -83,9 +97,12 @@ class AIORedlock(RedlockBase[Lease]):
                     return None
             await asyncio.sleep(pause())
 
-    async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+    @as_async
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, float]:
         """Return for how many seconds this object still holds the lock; 0 if it does not."""
-        lease = self._held_lease()
+        return self._locked(self._held_lease(), raise_on_redis_errors)
+
+    async def _locked(self, lease: Lease | None, raise_on_redis_errors: bool | None) -> float:
         try:
             if lease is not None and await lease.owned():
                 return lease.remaining()
@@ -93,14 +110,18 @@ class AIORedlock(RedlockBase[Lease]):
             self._failed(error, raise_on_redis_errors)
         return 0
 
-    async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+    @as_async
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, None]:
         """Let the lock expire ``auto_release_time`` seconds from now.
 
         Raises:
             ExtendUnlockedLock: this object does not hold it, or that is unknown.
             TooManyExtensions: it has been extended ``num_extensions`` times.
         """
-        lease = self._lease_to_extend()
+        return self._extend(self._held_lease(), raise_on_redis_errors)
+
+    async def _extend(self, held: Lease | None, raise_on_redis_errors: bool | None) -> None:
+        lease = self._checked_to_extend(held)
         try:
             await lease.extend(self.auto_release_time)
         except LockNotOwnedError as error:
@@ -109,13 +130,14 @@ class AIORedlock(RedlockBase[Lease]):
             self._failed(error, raise_on_redis_errors, ExtendUnlockedLock)
         self._extensions += 1
 
-    async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+    @as_async
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, None]:
         """Release the lock; if ``redis_errors`` of the error is not empty, it can be repeated.
 
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        await self._release(self._lease_to_release(), raise_on_redis_errors)
+        return self._release(self._lease_to_release(), raise_on_redis_errors)
 
     async def _release(
         self, lease: Lease | None, raise_on_redis_errors: bool | None = None
@@ -173,21 +195,26 @@ class AIORedlock(RedlockBase[Lease]):
         trace: object,
         left: OpenBlock[Lease] | None = None,
         call: BlockCall | None = None,
+        held: OpenBlock[Lease] | None = None,
     ) -> None:
-        # The last two are never passed: as parameters they are set before any interruption.
+        # The last three are never passed: as parameters they are set before any interruption.
         try:
             block.begin()
             left = self._blocks.begin_exit(block)  # before: the next line may be interrupted
             left = self._blocks.leave(block, self._owner())
-            if has_own(self, "release", _ORIGINALS):  # it may do more
-                call = BlockCall(self, self._blocks.released_by_subclass(left), is_release=True)
+            is_own = has_own(self, "release", _ORIGINALS)  # it may do more
+            held = self._blocks.to_release(left, self._last_lease(), is_own)
+            if is_own:
+                call = BlockCall(self, held, is_release=True)
                 await call.run_awaiting(self.release)
             else:
-                await self._release(self._lease_of(left))
+                await self._release(self._lease_of(held))
         except BaseException as failure:
             if not is_result(failure) or (call is not None and not call.is_begun):
                 interrupted = self._blocks.leave_interrupted(block, self._owner(), left)
                 await abandon(interrupted)
+            if not is_result(failure):
+                await abandon(begun_release(call, held))
             await abandon(acquired_instead(call))
             if not is_result(failure):
                 raise

@@ -109,9 +109,8 @@ class RedlockBase(Generic[L]):
         if lease is not None:
             self._held[:], self._extensions = [lease], 0
 
-    def _hold(self, lease: L | None) -> bool:
+    def _hold(self, lease: L | None, owner: object) -> bool:
         """Note what ``acquire`` has acquired for the block that this thread or task is in."""
-        owner = self._owner()
         if lease is not None and not note_acquired(self, OpenBlock(owner, lease)):
             self._blocks.note_acquired(owner, lease)
         return lease is not None
@@ -119,11 +118,11 @@ class RedlockBase(Generic[L]):
     def _last_lease(self) -> L | None:
         return next(iter(self._held), None)
 
-    def _lease_to_extend(self) -> L:
+    def _checked_to_extend(self, lease: L | None) -> L:
         """Return the lease to extend."""
         if self._extensions >= self.num_extensions:
             raise TooManyExtensions(self.key, self.masters)
-        if (lease := self._held_lease()) is None:
+        if lease is None:
             raise ExtendUnlockedLock(self.key, self.masters)
         return lease
 

@@ -14,7 +14,12 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.block_calls import BlockCall, has_own, release_completely
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by, acquired_instead
+from redis_lock_decorators.compat.open_blocks import (
+    OpenBlock,
+    acquired_by,
+    acquired_instead,
+    begun_release,
+)
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,
@@ -53,7 +58,7 @@ class Redlock(RedlockBase[Lease]):
         lease = None
         try:
             lease = self._acquire(blocking, timeout, raise_on_redis_errors)
-            return self._hold(lease)
+            return self._hold(lease, self._owner())
         except BaseException:
             abandon(lease)
             raise
@@ -99,7 +104,7 @@ class Redlock(RedlockBase[Lease]):
             ExtendUnlockedLock: this object does not hold it, or that is unknown.
             TooManyExtensions: it has been extended ``num_extensions`` times.
         """
-        lease = self._lease_to_extend()
+        lease = self._checked_to_extend(self._held_lease())
         try:
             lease.extend(self.auto_release_time)
         except LockNotOwnedError as error:
@@ -159,22 +164,27 @@ class Redlock(RedlockBase[Lease]):
         trace: object,
         left: OpenBlock[Lease] | None = None,
         call: BlockCall | None = None,
+        held: OpenBlock[Lease] | None = None,
     ) -> None:
-        # The last two are never passed: as parameters they are set before any interruption.
+        # The last three are never passed: as parameters they are set before any interruption.
         try:
             block = owned(reference)
             block.begin()
             left = self._blocks.begin_exit(block)  # before: the next line may be interrupted
             left = self._blocks.leave(block, self._owner())
-            if has_own(self, "release", _ORIGINALS):  # it may do more
-                call = BlockCall(self, self._blocks.released_by_subclass(left), is_release=True)
+            is_own = has_own(self, "release", _ORIGINALS)  # it may do more
+            held = self._blocks.to_release(left, self._last_lease(), is_own)
+            if is_own:
+                call = BlockCall(self, held, is_release=True)
                 call.run(self.release)
             else:
-                self._release(self._lease_of(left))
+                self._release(self._lease_of(held))
         except BaseException as failure:
             if not is_result(failure) or (call is not None and not call.is_begun):
                 interrupted = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
                 abandon(interrupted)
+            if not is_result(failure):
+                abandon(begun_release(call, held))
             abandon(acquired_instead(call))
             if not is_result(failure):
                 raise

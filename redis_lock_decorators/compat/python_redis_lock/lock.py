@@ -32,6 +32,7 @@ from redis_lock_decorators.compat.open_blocks import (
     OpenBlocks,
     acquired_by,
     acquired_instead,
+    begun_release,
 )
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
@@ -212,23 +213,28 @@ class Lock:
         trace: object,
         left: OpenBlock[TokenHold] | None = None,
         call: BlockCall | None = None,
+        held: OpenBlock[TokenHold] | None = None,
     ) -> None:
-        # The last two are never passed: as parameters they are set before any interruption.
+        # The last three are never passed: as parameters they are set before any interruption.
         try:
             block = owned(reference)
             block.begin()
             left = self._blocks.begin_exit(block)  # before: the next line may be interrupted
             left = self._blocks.leave(block, threading.current_thread())
-            if has_own(self, "release", _ORIGINALS):  # it may do more
-                call = BlockCall(self, self._blocks.released_by_subclass(left), is_release=True)
+            is_own = has_own(self, "release", _ORIGINALS)  # it may do more
+            held = self._blocks.to_release(left, self._lock.local._slot().hold, is_own)
+            if is_own:
+                call = BlockCall(self, held, is_release=True)
                 call.run(self.release)
             else:
-                self._release(left)
+                self._release(held)
         except BaseException as failure:
             if not _is_result(failure) or (call is not None and not call.is_begun):
                 owner = threading.current_thread()
                 interrupted = self._blocks.leave_interrupted(owned(reference), owner, left)
                 self._lock._abandon(interrupted)
+            if not _is_result(failure):
+                self._lock._abandon(begun_release(call, held))
             self._lock._abandon(acquired_instead(call))
             if not _is_result(failure):
                 raise
@@ -264,9 +270,7 @@ class Lock:
 
     def _last(self) -> OpenBlock[TokenHold]:
         """What this object has acquired last, as a block; it may have acquired nothing."""
-        last = OpenBlock(threading.current_thread(), self._lock.local._slot().hold)
-        last.is_block = False
-        return last
+        return self._blocks.acquired(threading.current_thread(), self._lock.local._slot().hold)
 
     def _holds(self, block: OpenBlock[TokenHold]) -> bool:
         return block.hold is not None and block.hold is self._lock.local._slot().hold
