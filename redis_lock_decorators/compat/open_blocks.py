@@ -165,12 +165,33 @@ class OpenBlocks(Generic[H]):
         acquired.is_block = False
         return acquired
 
-    def leave_interrupted(
-        self, block: Block[OpenBlock[H]], owner: object, left: OpenBlock[H] | None
-    ) -> H | None:
-        """Return what an interrupted exit was to release; it was to leave ``left``, if known."""
-        left = self.drop(block) or left or self.leave(block, owner)
-        return None if left is None else left.hold
+    def to_abandon(
+        self,
+        block: Block[OpenBlock[H]],
+        owner: object,
+        left: OpenBlock[H] | None,
+        held: OpenBlock[H] | None,
+        call: BlockCall | None,
+        is_interrupted: bool,
+    ) -> list[H]:
+        """Return what to release after an exit has failed.
+
+        Args:
+            left: what the exit has left, if known.
+            held: what it was to release, if known.
+            call: of the ``release`` of a subclass.
+            is_interrupted: by an exception from outside; otherwise a release that has begun has an
+                outcome, and can be repeated.
+        """
+        found: list[OpenBlock[H] | None] = []
+        is_begun = call is None or call.is_begun
+        if is_interrupted or not is_begun:
+            found.append(self.drop(block) or left or self.leave(block, owner))
+        if is_interrupted and is_begun:
+            found.append(held)
+        if call is not None:
+            found.append(call.acquired_instead)
+        return [one.hold for one in found if one is not None and one.hold is not None]
 
     def drop(self, block: Block[OpenBlock[H]]) -> OpenBlock[H] | None:
         """Return what a block with an exit of its own has entered, which is no longer open."""
@@ -223,16 +244,3 @@ class OpenBlocks(Generic[H]):
 def acquired_by(call: BlockCall) -> Any:
     """Return what a subclass's ``acquire`` has acquired for a block; None if nothing."""
     return None if call.held is None else call.held.hold
-
-
-def begun_release(call: BlockCall | None, held: OpenBlock[Any] | None) -> Any:
-    """Return what an interrupted release was to release; None if a subclass had not begun it."""
-    if held is None or (call is not None and not call.is_begun):
-        return None
-    return held.hold
-
-
-def acquired_instead(call: BlockCall | None) -> Any:
-    """Return what a subclass's ``release`` has acquired instead of what it was to release."""
-    acquired = None if call is None else call.acquired_instead
-    return None if acquired is None else acquired.hold

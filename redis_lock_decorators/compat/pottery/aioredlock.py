@@ -19,8 +19,6 @@ from redis_lock_decorators.asyncio.lease import abandon
 from redis_lock_decorators.compat.open_blocks import (
     OpenBlock,
     acquired_by,
-    acquired_instead,
-    begun_release,
 )
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
@@ -210,15 +208,11 @@ class AIORedlock(RedlockBase[Lease]):
             else:
                 await self._release(self._lease_of(held))
         except BaseException as failure:
-            if not is_result(failure) or (call is not None and not call.is_begun):
-                interrupted = self._blocks.leave_interrupted(block, self._owner(), left)
-                await abandon(interrupted)
-            if not is_result(failure):
-                await abandon(begun_release(call, held))
-            await abandon(acquired_instead(call))
-            if not is_result(failure):
-                raise
-            if kind is None:
+            is_interrupted, owner = not is_result(failure), self._owner()
+            rest = self._blocks.to_abandon(block, owner, left, held, call, is_interrupted)
+            for one in rest:
+                await abandon(one)
+            if is_interrupted or kind is None:
                 raise
             log.warning("%s", failure)
 

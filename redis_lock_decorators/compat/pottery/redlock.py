@@ -17,8 +17,6 @@ from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators.compat.open_blocks import (
     OpenBlock,
     acquired_by,
-    acquired_instead,
-    begun_release,
 )
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
@@ -180,15 +178,13 @@ class Redlock(RedlockBase[Lease]):
             else:
                 self._release(self._lease_of(held))
         except BaseException as failure:
-            if not is_result(failure) or (call is not None and not call.is_begun):
-                interrupted = self._blocks.leave_interrupted(owned(reference), self._owner(), left)
-                abandon(interrupted)
-            if not is_result(failure):
-                abandon(begun_release(call, held))
-            abandon(acquired_instead(call))
-            if not is_result(failure):
-                raise
-            if kind is None:
+            is_interrupted, owner = not is_result(failure), self._owner()
+            rest = self._blocks.to_abandon(
+                owned(reference), owner, left, held, call, is_interrupted
+            )
+            for one in rest:
+                abandon(one)
+            if is_interrupted or kind is None:
                 raise
             log.warning("%s", failure)
 

@@ -31,8 +31,6 @@ from redis_lock_decorators.compat.open_blocks import (
     OpenBlock,
     OpenBlocks,
     acquired_by,
-    acquired_instead,
-    begun_release,
 )
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
@@ -229,16 +227,13 @@ class Lock:
             else:
                 self._release(held)
         except BaseException as failure:
-            if not _is_result(failure) or (call is not None and not call.is_begun):
-                owner = threading.current_thread()
-                interrupted = self._blocks.leave_interrupted(owned(reference), owner, left)
-                self._lock._abandon(interrupted)
-            if not _is_result(failure):
-                self._lock._abandon(begun_release(call, held))
-            self._lock._abandon(acquired_instead(call))
-            if not _is_result(failure):
-                raise
-            if kind is None:
+            is_interrupted, owner = not _is_result(failure), threading.current_thread()
+            rest = self._blocks.to_abandon(
+                owned(reference), owner, left, held, call, is_interrupted
+            )
+            for one in rest:
+                self._lock._abandon(one)
+            if is_interrupted or kind is None:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
         finally:
