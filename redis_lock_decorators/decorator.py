@@ -213,7 +213,11 @@ class RedisLockDecorator:
             raise ConfigurationError(
                 "Locks.redis_lock is used by an object: locks = Locks(…), then @locks.redis_lock(…)"
             )
-        config = LockConfig(self._settings, client, get_redis_connection, options)
+        try:
+            config = LockConfig(self._settings, client, get_redis_connection, options)
+        except ConfigurationError as error:
+            naming.add_lock(error, lock_name, "@redis_lock")
+            raise
         if lock_name is not None and not is_name(lock_name):
             return decorated(lock_name, config, None, get_lock_name, on_busy)
         checked_busy(on_busy)

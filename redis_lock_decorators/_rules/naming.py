@@ -100,10 +100,10 @@ def _add_function(error: LockError, function: Callable[..., object], cure: str =
         error.args = (f"{place}{message}{cure}",)
 
 
-def add_lock(error: ConfigurationError, lock_name: object) -> None:
+def add_lock(error: ConfigurationError, lock_name: object, where: str = "RedisLock") -> None:
     """Add the name of the lock to an error of its options, if it has a valid name."""
     if is_name(lock_name):
-        error.args = (f"RedisLock({shown_value(lock_name)}): {error.args[0]}",)
+        error.args = (f"{where}({shown_value(lock_name)}): {error.args[0]}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:

@@ -91,6 +91,8 @@ def doctor(
     """
     uses = [USES[name] for name in names]
     if user is not None:
+        if not user or any(map(str.isspace, user)):
+            raise click.BadParameter("a user's name has no spaces", param_hint="--acl")
         print_rule(connection, user, uses, verbs, as_json)
         return
     _silence_log()

@@ -218,6 +218,14 @@ def test_durations_out_of_range(server: Any, arguments: list[str], seconds: str)
     assert seconds.removesuffix("99") in (done.output + done.stderr)
 
 
+@pytest.mark.parametrize("user", ["", "bad user"])
+def test_user_that_no_server_has(server: Any, user: str) -> None:
+    done = CliRunner().invoke(main, ["--url", server.url, "doctor", "--acl", user])
+
+    assert done.exit_code == 2
+    assert "a user's name has no spaces" in done.output
+
+
 def test_name_that_the_encoding_of_the_system_lacks(server: Any) -> None:
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = ran("run", "\xe9", "--", "true", url=server.url, **ascii_only)

@@ -79,6 +79,11 @@ def test_lock_for_refuses_arguments_without_the_object():
         Store.load.lock_for("nut")
 
 
+def test_error_of_an_option_names_the_lock_of_a_decorator():
+    with pytest.raises(ConfigurationError, match=r"^@redis_lock\('report'\): unknown option"):
+        redis_lock("report", expires=3)  # type: ignore[call-overload]
+
+
 def test_lock_that_names_its_calls_says_so_in_a_block():
     with pytest.raises(LockNameError, match=r"names the locks of calls: write lock\.call\("):
         RedisLock(get_lock_name=lambda: "x").locked()
