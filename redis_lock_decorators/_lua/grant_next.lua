@@ -131,6 +131,7 @@ local function grant_next(key, queue, waiters, releaser, alive)
       -- First the key, then the message. If memory is used up, waiters recheck by their own timers.
       if redis.pcall('SET', key, identifier, 'PX', grant).err then
         redis.pcall('ZADD', queue, first[2], first[1]) -- it remains the first, for whoever has the right to grant it
+        redis.pcall('PEXPIRE', queue, COMPANION_TTL)
         break
       end
       is_granted = true

@@ -72,7 +72,8 @@ class Awaited(NamedTuple):
         cancelled: those of them that were cancelled as the first one was, and that one.
         groups: the instances of ``TaskGroup`` whose ends they wait for.
         entered: those in whose blocks they are.
-        handled: the exceptions that the code of the first task handles.
+        handled: the exceptions that the code of the first task handles; before Python 3.11 that of
+            all tasks.
     """
 
     calls: list[Call]
@@ -135,7 +136,7 @@ def _awaited(step: Step, found: Awaited) -> list[Step]:
     frame, awaited = (getattr(step.one, name) for name in SUSPENDED[type(step.one)])
     if frame is None:
         return []
-    if len(step.tasks) == 1:
+    if len(step.tasks) == 1 or sys.version_info < (3, 11):
         found.handled.extend(_handled(step.one, frame))
     if frame.f_code is _wait_for.__code__:
         future, waiter = (frame.f_locals.get(name) for name in ("fut", "waiter"))

@@ -17,7 +17,7 @@ from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._rules.marks import ALSO, marked
-from redis_lock_decorators.asyncio._awaited import awaited_by
+from redis_lock_decorators.asyncio._awaited import Awaited, awaited_by
 from redis_lock_decorators.asyncio._repeated_cancellation import (
     RepeatedCancellation,
     call_when_cancellable,
@@ -146,14 +146,14 @@ class BlockTask:
                 for group in awaited.groups | awaited.entered:
                     if group._parent_task is task:
                         self._follow_end(group)
-        elif len(awaited.tasks) > 1:
-            self._handled = awaited.handled
-        self._mark(awaited.tasks)
+        self._mark(awaited)
 
-    def _mark(self, tasks: Iterable[asyncio.Task[object]]) -> None:
+    def _mark(self, awaited: Awaited) -> None:
         """Note that the loss cancels these tasks."""
-        for task in tasks:
+        for task in awaited.tasks:
             _cancelled_blocks.setdefault(task, WeakSet()).add(self)
+        if sys.version_info < (3, 11) and len(awaited.tasks) > 1:
+            self._handled += awaited.handled
 
     def _follow_end(self, group: Any) -> None:
         def ended(_: object) -> None:

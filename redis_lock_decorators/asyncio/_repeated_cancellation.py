@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._rules.redaction import described
-from redis_lock_decorators.asyncio._awaited import Call, awaited_by
+from redis_lock_decorators.asyncio._awaited import Awaited, Call, awaited_by
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,11 +79,11 @@ class RepeatedCancellation:
         self,
         message: str,
         is_wanted: Callable[[], bool],
-        reached: Callable[[Iterable[asyncio.Task[Any]]], object],
+        reached: Callable[[Awaited], object],
     ) -> None:
         """``is_wanted`` tells whether the tasks are to be cancelled still.
 
-        ``reached`` is called with tasks of groups before they are cancelled.
+        ``reached`` is called with what else is cancelled, such as the tasks of groups, before that.
         """
         self._message, self._is_wanted, self._reached = message, is_wanted, reached
         self._swallowed = Counter[asyncio.Task[Any]]()
@@ -110,7 +110,7 @@ class RepeatedCancellation:
     def _follow_group(self, group: Any) -> None:
         if self._is_wanted():
             tasks = [one for one in group._tasks if not one.done()]
-            self._reached(awaited_by(tasks).tasks)
+            self._reached(awaited_by(tasks))
             self.follow(tasks)
 
     def _follow_end(self, group: Any) -> None:
@@ -149,6 +149,7 @@ class RepeatedCancellation:
             return
         if sys.version_info >= (3, 11):
             swallower.uncancel()
+        safely(self._look_again, swallower)
         safely(self.follow, [swallower])
         swallower.cancel(self._message)
         self._swallowed[swallower] += 1
@@ -156,6 +157,9 @@ class RepeatedCancellation:
         if self._swallowed[swallower] > MOST_SWALLOWED:
             for call in _own_calls(swallower):
                 call.future.cancel(self._message)
+
+    def _look_again(self, swallower: asyncio.Task[Any]) -> None:
+        self._reached(awaited_by([swallower]))
 
 
 def _own_calls(task: asyncio.Task[Any]) -> list[Call]:

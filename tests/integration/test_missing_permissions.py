@@ -70,18 +70,22 @@ async def test_waiters_poll_without_permission_to_hand_off(place, front, name, m
     assert place.left(f"{PREFIX}{name}") == 0
 
 
-async def test_first_waiter_remains_the_first_without_permission_to_grant(place, front, name):
+@pytest.mark.parametrize("number", [1, 2])
+async def test_first_waiter_remains_the_first_without_permission_to_grant(
+    place, front, name, number
+):
     (key, queue, *_) = with_queue((f"{PREFIX}{name}".encode(),))
-    entries = [b"redis-lock:one|a|20000", b"redis-lock:one|b|20000"]
+    entries = [b"redis-lock:one|a|20000", b"redis-lock:one|b|20000"][:number]
     with place.user(*permissions.rules(PREFIX, uses_of(place, QUEUE))):
         lock = front.package.RedisLock(name, client=place.client(front), expire=30)
         lease = await do(lock.acquire())
-        await do(place.client(front).zadd(queue, dict(zip(entries, (1, 2), strict=True))))
+        await do(place.client(front).zadd(queue, dict(zip(entries, (1, 2), strict=False))))
         place.change("-set", "-pubsub")
         await do(lease.release())
 
         assert await do(place.client(front).execute_command("GET", key)) is None
         assert place.members(queue) == entries
+        assert place.expires(queue)
 
 
 @pytest.mark.parametrize("names", [1, 2])

@@ -13,6 +13,7 @@ import redis.asyncio
 import redis.asyncio.retry
 import redis.backoff
 import redis.retry
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from support.fronts import do, wrap
 
@@ -235,6 +236,10 @@ CONFIGURATIONS = [
     Configuration("database 3, utf-16", {"db": 3, "encoding": "utf-16", "protocol": 2}, long=True),
     Configuration("user", USER),
     Configuration("needless password", {"password": "any", "protocol": 3}),
+    Configuration(
+        "needless password of a provider",
+        {"credential_provider": UsernamePasswordCredentialProvider(password="any"), "protocol": 3},
+    ),
     Configuration("user resp2", {**USER, "protocol": 2}, long=True),
     Configuration("user by provider", _credentials, long=True),
     Configuration(

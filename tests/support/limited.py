@@ -105,6 +105,10 @@ class Place:
         members: list[bytes] = found.zrange(key, 0, -1)
         return members
 
+    def expires(self, key: bytes) -> bool:
+        """Whether a key has a time to live, on whatever node it is."""
+        return any(admin.pttl(key) > 0 for admin in self.admins)
+
     def client(self, front: Any) -> Any:
         """A client of the user."""
         make = front.cluster if self.is_cluster else front.client

@@ -129,7 +129,14 @@ async def await_at_the_end(work: Any) -> None:
         await work
 
 
-@pytest.mark.parametrize("body", [handle_and_await, handle_named_and_await, await_at_the_end])
+async def await_one_that_handles(work: Any) -> None:
+    await asyncio.ensure_future(handle_and_await(work))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [handle_and_await, handle_named_and_await, await_at_the_end, await_one_that_handles],
+)
 @pytest.mark.parametrize("work", [asyncio.ensure_future, asyncio.gather, asyncio.shield])
 def test_loss_while_an_error_is_handled_and_a_task_is_awaited(body: Any, work: Any) -> None:
     """Before Python 3.11 the cancellation loses its message and its context there."""

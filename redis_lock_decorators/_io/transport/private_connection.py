@@ -48,13 +48,17 @@ def _name_default_user(connection: Any, protocol: Any) -> None:
 
     A server whose default user needs no password accepts any one then, but not without a name.
     """
-    is_needed = bool(getattr(connection, "password", None)) and not connection.username
-    if is_needed and not getattr(connection, "credential_provider", None):
-        if protocol is None:
-            module = client_errors.part_of(connection, "connection")
-            protocol = getattr(module, "DEFAULT_RESP_VERSION", 2)
-        if str(protocol) == "3":
-            connection.username = "default"
+    if protocol is None:
+        module = client_errors.part_of(connection, "connection")
+        protocol = getattr(module, "DEFAULT_RESP_VERSION", 2)
+    if str(protocol) != "3":
+        return
+    provider: Any = getattr(connection, "credential_provider", None)
+    if type(provider).__name__ == "UsernamePasswordCredentialProvider":
+        if provider.password and not provider.username:
+            connection.credential_provider = type(provider)("default", provider.password)
+    elif provider is None and connection.password and not connection.username:
+        connection.username = "default"
 
 
 def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
