@@ -74,14 +74,13 @@ class Lock(RedisPyLockBase[BlockingClient]):
             block.begin()
             hold = self._hold_of(block)
             if self._has_own("release"):
-                call = BlockCall(self, hold, is_release=True)
+                call = BlockCall(self, hold, is_release=True, owner=self._running())
                 call.run(self.release)
             else:
                 self._release(hold)
         except BaseException as failure:
             is_interrupted = isinstance(failure, EXHAUSTED) or not is_outcome(failure)
-            if is_interrupted and hold is None:
-                hold = self._hold_of(owned(reference))
+            hold = hold or self._own_hold_of(owned(reference))
             if self._is_to_abandon(owned(reference), call, is_interrupted):
                 self._abandon(hold)
             if call is not None:
@@ -144,7 +143,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             if taken:
                 token_slot.put(self._start_renewal(hold, port))
                 if is_call:
-                    note_acquired(self, hold)
+                    hold.is_free = not note_acquired(self, hold, hold.by)
                 if self.auto_renew:
                     port.lease_loop.refuse_unrenewed(request.claim)
             return taken

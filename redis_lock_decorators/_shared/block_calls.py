@@ -27,10 +27,13 @@ class BlockCall:
         is_begun: the release of ``held`` has begun.
     """
 
-    __slots__ = ("_before", "_first", "held", "is_begun", "is_release", "lock")
+    __slots__ = ("_before", "_first", "_owner", "held", "is_begun", "is_release", "lock")
 
-    def __init__(self, lock: object, held: Any = None, is_release: bool = False) -> None:
+    def __init__(
+        self, lock: object, held: Any = None, is_release: bool = False, owner: object = None
+    ) -> None:
         self.lock: object = lock
+        self._owner = owner  # the thread or task that releases
         self.held = self._first = held
         self.is_release, self.is_begun = is_release, False
         self._before = _innermost()
@@ -88,10 +91,13 @@ def held_here(lock: object, usual: Callable[[], H]) -> H:
     return usual() if call is None or call.held is None else call.held
 
 
-def note_acquired(lock: object, held: object) -> bool:
-    """Note what ``acquire`` of a lock object has acquired; return whether it is for a block."""
+def note_acquired(lock: object, held: object, owner: object) -> bool:
+    """Note what ``acquire`` of a lock object has acquired; return whether it is for a block.
+
+    A ``release`` may start other threads or tasks, whose acquisitions are not its own.
+    """
     call = _innermost(lock)
-    if call is None:
+    if call is None or (call.is_release and call._owner != owner):
         return False
     call.held = held
     return not call.is_release

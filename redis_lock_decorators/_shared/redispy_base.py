@@ -98,8 +98,6 @@ class RedisPyLockBase(Generic[C]):
         self._lock_name = self._key.decode(errors="surrogateescape")
         token_slots = self._token_slots() if self.thread_local else TokenSlot.shared()
         self.local = Local(token_slots, partial(_claim_of, self._key))
-        # What blocks without exits of their own have entered, oldest first.
-        self._entered: list[TokenHold] = []  #: any thread
         self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
@@ -137,11 +135,10 @@ class RedisPyLockBase(Generic[C]):
 
         A subclass may enter a block without a hold.
         """
-        hold = hold or self._no_hold()
         if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
             self._share(block)
-            self._note_entered(hold)
             return
+        hold = hold or self._no_hold()
         block.held = hold
         if block.call is not None and (reference := block.call()) is not None:
             reference.held = hold
@@ -159,29 +156,7 @@ class RedisPyLockBase(Generic[C]):
 
     def _share(self, block: Block[TokenHold]) -> None:
         """Separate a block of this lock from its hold, as its methods are used for several."""
-        held = block.held
         self._close(block)
-        if held is not None:
-            self._note_entered(held)
-
-    def _note_entered(self, hold: TokenHold) -> None:
-        """Note what a block without an exit of its own has entered.
-
-        Holds that were released early are forgotten, but for the last one of a thread or task: its
-        exit may still be called, and must not take another one.
-        """
-        released = [one for one in list(self._entered) if one.by == hold.by and one.is_gone]
-        for one in released[:-1]:
-            self._remove_entered(one)
-        self._entered.append(hold)
-
-    def _remove_entered(self, hold: TokenHold) -> bool:
-        """Remove what was entered; return False if another thread has done so."""
-        try:
-            self._entered.remove(hold)
-        except ValueError:
-            return False
-        return True
 
     def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
         """Release if the block's exit was interrupted before its first line.
@@ -202,6 +177,7 @@ class RedisPyLockBase(Generic[C]):
         if held is not None:
             held._block = None
             held.take_ownership(ownership)
+            held.is_free = True
         block.disown()
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
@@ -219,9 +195,7 @@ class RedisPyLockBase(Generic[C]):
 
     def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
         """The hold that leaving the block releases."""
-        if block.held is not None and block.held._block is None:
-            block.disown()  # an earlier call of the same bound exit has left it
-        entered = block.held or self._left_by_hand(block)
+        entered = block.held
         if entered is None:
             return self._found(by_hand=True)
         if entered.is_empty:
@@ -255,31 +229,15 @@ class RedisPyLockBase(Generic[C]):
     def _adopted(self, entered: TokenHold) -> TokenHold:
         """The hold that is released by a block that has acquired nothing; ``entered`` for none.
 
-        It is what was acquired last, unless an open block has that. (The thread or task may have
-        acquired it before or in the block, or another block may have left it to the last one.) The
-        ``release`` of a subclass may count the blocks, and release what an outer one has.
+        It is what was acquired last, if no block has that: the thread or task may have acquired it
+        before or in the block, or another block may have left it to the last one. The ``release``
+        of a subclass may count the blocks, and release what an outer one has.
         """
         last = self._found(by_hand=True)
         if last is None:
             return entered
         is_outer = self._has_own("release") and last.by == entered.by
-        is_of_block = last._block is not None or last in self._entered
-        return last if is_outer or not is_of_block else entered
-
-    def _left_by_hand(self, block: Block[TokenHold]) -> TokenHold | None:
-        """What is left by an exit that is called directly; None if nothing was entered so.
-
-        It is the oldest of the thread or task, else of all: only the newest can hold the lock, so
-        none releases it too soon.
-        """
-        while entered := list(self._entered):
-            own = [one for one in entered if one.by == self._running()] or entered
-            found = next((one for one in own if not one.is_gone), own[0])
-            block.held = found  # first: the next line may be interrupted
-            if self._remove_entered(found):
-                return found
-            block.held = None  # another thread has left it
-        return None
+        return last if is_outer or last.is_free else entered
 
     async def _send_release(self, hold: TokenHold) -> None:
         claim = hold.claim  # a local variable, as ``BlockingPort.interrupted`` reads it

@@ -44,6 +44,8 @@ class TokenHold:
     Attributes:
         by: a weak reference to the thread or task that acquired it; None for a token set by hand.
         is_empty: it stands for nothing: a subclass has entered a block without acquiring the lock.
+        is_free: no block has it: it was acquired by a call of ``acquire``, or a subclass has kept
+            it at the end of its block.
         in_block: it was acquired by a ``with`` block, whose exit releases it.
         port: the port of the task that acquired it; None for threads, and for a token set by hand.
         is_gone: it was removed from its slot. The mark is on the hold, set by one atomic store, as
@@ -57,6 +59,7 @@ class TokenHold:
         "claim",
         "in_block",
         "is_empty",
+        "is_free",
         "is_gone",
         "port",
         "renewal_handle",
@@ -66,7 +69,7 @@ class TokenHold:
         self.claim = claim
         self.by = by
         self.in_block = in_block
-        self.is_empty = False
+        self.is_empty = self.is_free = False
         self.port: AsyncioPort | None = None
         #: any thread
         self.renewal_handle: RenewalHandle | None = None

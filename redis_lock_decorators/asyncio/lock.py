@@ -58,7 +58,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         hold = self._hold_of(block)
         leave = partial(self._leave, block, call, hold, kind is not None)
         if self._has_own("release"):
-            releasing = BlockCall(self, hold, is_release=True)
+            releasing = BlockCall(self, hold, is_release=True, owner=self._running())
             return leave(partial(releasing.run_awaiting, self.release), releasing)
         return leave(partial(self._release, hold))
 
@@ -183,7 +183,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             if taken:
                 token_slot.put(self._start_renewal(hold, port))
                 if is_call:
-                    note_acquired(self, hold)
+                    hold.is_free = not note_acquired(self, hold, hold.by)
             return taken
         except BaseException:
             await self._abandon(hold)

@@ -28,6 +28,7 @@ class OpenBlock(Generic[H]):
         hold: what the block holds; None if that was released, or nothing was acquired.
         is_block: it is a block.
         is_empty: nothing was acquired: a subclass has entered it by other means.
+        is_left: an exit that was called directly has left it.
         ownership: what lets the hold be renewed; None if it is not.
         exit: the weak reference to its ``Block``; None if it was entered by a direct call.
     """
@@ -36,7 +37,7 @@ class OpenBlock(Generic[H]):
         self.owner = owner
         self.process = fork.process_id
         self.hold = hold
-        self.is_block, self.is_empty = True, hold is None
+        self.is_block, self.is_empty, self.is_left = True, hold is None, False
         self.ownership = ownership
         self.exit: object = None
 
@@ -53,6 +54,9 @@ class OpenBlocks(Generic[H]):
     def __init__(self, gone: Callable[[H, Call], object], is_over: Callable[[H], bool]) -> None:
         self._open: list[OpenBlock[H]] = []  #: any thread
         self._gone, self._is_over = gone, is_over
+        #: any thread: what was acquired last and no block has: by a call of ``acquire``, or what a
+        #: subclass has kept at the end of its block
+        self._free: H | None = None
 
     def enter(
         self,
@@ -98,6 +102,7 @@ class OpenBlocks(Generic[H]):
         It belongs to the block that it is in, if that has released what it held. Otherwise that
         block may have lost its own lock, and its exit must not release this one.
         """
+        self._free = hold
         block = next((one for one in self._own(owner) if one.is_block), None)
         if block is not None and self._is_left(block):
             block.hold = hold
@@ -122,7 +127,7 @@ class OpenBlocks(Generic[H]):
 
         Not what an earlier call of the same bound exit has left.
         """
-        if block.held is not None and block.held.exit is None:
+        if block.held is not None and block.held.is_left:
             block.disown()
         return block.held
 
@@ -136,6 +141,7 @@ class OpenBlocks(Generic[H]):
         while (found := self._to_leave_by_hand(owner)) is not None:
             block.held = found  # first: the next line may be interrupted
             if self._remove(found):
+                found.is_left = True
                 return found
             block.held = None  # another thread has left it
         return None
@@ -145,18 +151,23 @@ class OpenBlocks(Generic[H]):
     ) -> OpenBlock[H] | None:
         """Return what is released at the end of a block, which may have acquired nothing.
 
-        Then it is what the object has acquired ``last``, unless an open block has that. (Its thread
-        may have acquired it before or in the block, or another block may have left it to the last
-        one.) The ``release`` of a subclass may count the blocks of its thread or task, and release
-        what an outer one has.
+        Then it is what the object has acquired ``last``, if no block has that: its thread may have
+        acquired it before or in the block, or another block may have left it to the last one. The
+        ``release`` of a subclass may count the blocks of its thread or task, and release what an
+        outer one has.
         """
         if left is None or not left.is_empty:
             return left
         if by_subclass and (outer := self.innermost(left.owner)) is not None:
             return outer
-        if last is None or any(one.is_block and one.hold is last for one in list(self._open)):
+        if last is None or last is not self._free:
             return left
         return self.acquired(left.owner, last)
+
+    def keep(self, left: OpenBlock[H] | None) -> None:
+        """Note that a block was left; a subclass may have kept what it holds."""
+        if left is not None and not self._is_left(left):
+            self._free = left.hold
 
     @staticmethod
     def acquired(owner: object, hold: H | None) -> OpenBlock[H]:

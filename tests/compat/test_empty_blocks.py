@@ -112,6 +112,8 @@ def test_exit_that_is_called_by_hand_releases_what_its_thread_has_entered(
 ) -> None:
     """A subclass calls it, or its methods are called by their names."""
     key, base, make = kind
+    if make(base, conn).__dict__.get("thread_local") is False:
+        pytest.skip("the token is shared, as that of redis-py")
 
     class Own(base):  # type: ignore[misc, valid-type]
         def __enter__(self) -> Any:

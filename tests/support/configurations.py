@@ -166,6 +166,7 @@ def _texts() -> list[Configuration]:
 
 
 USER = {"username": "limited", "password": "any"}
+GIVEN = UsernamePasswordCredentialProvider(None, USER["password"])
 SMALL = {"max_connections": 1}
 DROPPED = {"socket_timeout": 5}
 
@@ -236,10 +237,7 @@ CONFIGURATIONS = [
     Configuration("database 3, utf-16", {"db": 3, "encoding": "utf-16", "protocol": 2}, long=True),
     Configuration("user", USER),
     Configuration("needless password", {"password": "any", "protocol": 3}),
-    Configuration(
-        "needless password of a provider",
-        {"credential_provider": UsernamePasswordCredentialProvider(password="any"), "protocol": 3},
-    ),
+    Configuration("needless password of a provider", {"credential_provider": GIVEN, "protocol": 3}),
     Configuration("user resp2", {**USER, "protocol": 2}, long=True),
     Configuration("user by provider", _credentials, long=True),
     Configuration(

@@ -38,7 +38,7 @@ def test_interrupted_call_is_of_no_effect() -> None:
     interrupted(BlockCall(lock, "former", is_release=True))
 
     assert to_release(lock, usual) == held_here(lock, usual) == "usual"
-    assert not note_acquired(lock, "new")
+    assert not note_acquired(lock, "new", None)
 
 
 def test_interrupted_call_does_not_hide_the_one_around_it() -> None:
@@ -76,7 +76,7 @@ def test_release_in_an_acquisition_releases_what_that_has_acquired() -> None:
 
     def acquire() -> str:
         assert to_release(lock, usual) == "usual"
-        assert note_acquired(lock, "new")
+        assert note_acquired(lock, "new", None)
         return to_release(lock, usual)
 
     assert call.run(acquire) == "new"
@@ -87,5 +87,5 @@ def test_what_a_release_has_acquired_takes_the_place_of_what_it_has_released() -
     lock = object()
     call = BlockCall(lock, "held", is_release=True)
 
-    assert not call.run(lambda: note_acquired(lock, "new"))
+    assert not call.run(lambda: note_acquired(lock, "new", None))
     assert call.acquired_instead == "new"

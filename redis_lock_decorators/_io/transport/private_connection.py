@@ -57,8 +57,8 @@ def _name_default_user(connection: Any, protocol: Any) -> None:
     if type(provider).__name__ == "UsernamePasswordCredentialProvider":
         if provider.password and not provider.username:
             connection.credential_provider = type(provider)("default", provider.password)
-    elif provider is None and connection.password and not connection.username:
-        connection.username = "default"
+    elif provider is None and getattr(connection, "password", None):
+        connection.username = connection.username or "default"
 
 
 def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:

@@ -15,6 +15,7 @@ from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._shared.block_calls import BlockCall, has_own
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.asyncio import Lease, RedisLock
+from redis_lock_decorators.asyncio._task_tokens import current_owner
 from redis_lock_decorators.asyncio.lease import abandon
 from redis_lock_decorators.compat.open_blocks import (
     OpenBlock,
@@ -41,7 +42,7 @@ class AIORedlock(RedlockBase[Lease]):
         return RedisLock(self._name, **self._options())
 
     def _owner(self) -> object:
-        return asyncio.current_task()
+        return current_owner()
 
     # What is acquired or released belongs to the task that calls the method, even if another one
     # awaits the coroutine: before Python 3.12, wait_for(lock.release(), 1) runs it in another task.
@@ -203,7 +204,7 @@ class AIORedlock(RedlockBase[Lease]):
             is_own = has_own(self, "release", _ORIGINALS)  # it may do more
             held = self._blocks.to_release(left, self._last_lease(), is_own)
             if is_own:
-                call = BlockCall(self, held, is_release=True)
+                call = BlockCall(self, held, is_release=True, owner=self._owner())
                 await call.run_awaiting(self.release)
             else:
                 await self._release(self._lease_of(held))
@@ -215,6 +216,8 @@ class AIORedlock(RedlockBase[Lease]):
             if is_interrupted or kind is None:
                 raise
             log.warning("%s", failure)
+        finally:
+            self._blocks.keep(left)
 
     if TYPE_CHECKING:
 

@@ -111,7 +111,7 @@ class RedlockBase(Generic[L]):
 
     def _hold(self, lease: L | None, owner: object) -> bool:
         """Note what ``acquire`` has acquired for the block that this thread or task is in."""
-        if lease is not None and not note_acquired(self, OpenBlock(owner, lease)):
+        if lease is not None and not note_acquired(self, OpenBlock(owner, lease), owner):
             self._blocks.note_acquired(owner, lease)
         return lease is not None
 

@@ -173,7 +173,7 @@ class Redlock(RedlockBase[Lease]):
             is_own = has_own(self, "release", _ORIGINALS)  # it may do more
             held = self._blocks.to_release(left, self._last_lease(), is_own)
             if is_own:
-                call = BlockCall(self, held, is_release=True)
+                call = BlockCall(self, held, is_release=True, owner=self._owner())
                 call.run(self.release)
             else:
                 self._release(self._lease_of(held))
@@ -187,6 +187,8 @@ class Redlock(RedlockBase[Lease]):
             if is_interrupted or kind is None:
                 raise
             log.warning("%s", failure)
+        finally:
+            self._blocks.keep(left)
 
     def _abandon_block(self, block: Block[OpenBlock[Lease]]) -> None:
         """Release what a block holds whose exit was interrupted."""

@@ -109,7 +109,7 @@ class Lock:
         before = slot.hold
         try:
             hold = self._acquire(blocking, timeout)
-            if hold is not None and not note_acquired(self, OpenBlock(owner, hold)):
+            if hold is not None and not note_acquired(self, OpenBlock(owner, hold), owner):
                 self._blocks.note_acquired(owner, hold)
             return hold is not None
         except BaseException:
@@ -222,7 +222,7 @@ class Lock:
             is_own = has_own(self, "release", _ORIGINALS)  # it may do more
             held = self._blocks.to_release(left, self._lock.local._slot().hold, is_own)
             if is_own:
-                call = BlockCall(self, held, is_release=True)
+                call = BlockCall(self, held, is_release=True, owner=threading.current_thread())
                 call.run(self.release)
             else:
                 self._release(held)
@@ -237,6 +237,7 @@ class Lock:
                 raise
             log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
         finally:
+            self._blocks.keep(left)
             if left is not None and left.hold is not None and not left.hold.is_gone:
                 left.hold.take_ownership(left.ownership)  # a subclass has kept it
 
