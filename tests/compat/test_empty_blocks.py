@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -209,6 +211,63 @@ def test_exit_that_is_called_by_hand_repeatedly_releases_each_time(kind: Kind, c
         lock.__enter__()
         leave(None, None, None)
         assert not conn.exists(key)
+
+
+def test_block_without_the_lock_does_not_release_that_which_is_being_entered(
+    kind: Kind, conn: Any
+) -> None:
+    """Another thread's ``acquire`` has the lock, and has not returned."""
+    key, base, make = kind
+    acquired, left = threading.Event(), threading.Event()
+
+    class Own(base):  # type: ignore[misc, valid-type]
+        def acquire(self, *arguments: Any, **options: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                return True
+            super().acquire(*arguments, **options)
+            acquired.set()
+            return left.wait(10)
+
+    lock, holds = make(Own, conn), list[int]()
+
+    def use() -> None:
+        with lock:
+            holds.append(conn.exists(key))
+
+    thread = threading.Thread(target=use)
+    with pytest.raises(LOST), lock:
+        thread.start()
+        assert acquired.wait(10)
+    left.set()
+    thread.join(10)
+
+    assert holds == [1]
+    assert not conn.exists(key)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_collected_generator_does_not_release_that_of_another_block(kind: Kind, conn: Any) -> None:
+    """In a reference cycle, its block is deleted before its exit is called."""
+    key, base, make = kind
+    lock = make(base, conn)
+
+    def suspended() -> Generator[None, Any, None]:
+        with lock:
+            itself = yield
+            yield
+            del itself
+
+    def enter_and_lose() -> None:
+        generator = suspended()
+        next(generator)
+        generator.send(generator)
+        conn.delete(key)
+
+    enter_and_lose()
+    with lock:
+        gc.collect()
+        assert conn.exists(key)
+    assert not conn.exists(key)
 
 
 def test_interrupted_release_does_not_release_that_of_another_thread(

@@ -353,6 +353,44 @@ def test_lock_of_tasks(library: Any, server: Any) -> None:
     asyncio.run(main())
 
 
+def test_calls_of_a_task_are_made_outside_of_the_event_loop(library: Any, server: Any) -> None:
+    loop = asyncio.new_event_loop()
+    conn = redis.asyncio.Redis.from_url(server.url)
+    lock = library.AIORedlock(key="task", masters={conn}, auto_release_time=20)
+    try:
+        assert loop.run_until_complete(lock.acquire())
+        assert loop.run_until_complete(lock.locked()) > 0
+        loop.run_until_complete(lock.release())
+        assert loop.run_until_complete(lock.locked()) == 0
+    finally:
+        loop.run_until_complete(conn.aclose())
+        loop.close()
+
+
+def test_release_with_a_time_limit_is_that_of_the_task(server: Any) -> None:
+    """Before Python 3.12 ``wait_for`` runs it in a task of its own."""
+
+    async def lose(lock: Any, conn: Any, entered: asyncio.Event) -> None:
+        async with lock:
+            await conn.delete("redlock:task")
+            await entered.wait()
+            with pytest.raises(replacement.ReleaseUnlockedLock):
+                await asyncio.wait_for(lock.release(), 5)
+
+    async def main() -> None:
+        async with redis.asyncio.Redis.from_url(server.url) as conn:
+            lock, entered = replacement.AIORedlock(key="task", masters={conn}), asyncio.Event()
+            task = asyncio.ensure_future(lose(lock, conn, entered))
+            await asyncio.sleep(0)
+            async with lock:
+                entered.set()
+                with pytest.raises(replacement.ReleaseUnlockedLock):
+                    await task
+                assert await conn.exists("redlock:task")
+
+    asyncio.run(main())
+
+
 def test_tasks_take_turns(library: Any, server: Any) -> None:
     inside: list[int] = []
 

@@ -89,3 +89,12 @@ def test_what_a_release_has_acquired_takes_the_place_of_what_it_has_released() -
 
     assert not call.run(lambda: note_acquired(lock, "new", None))
     assert call.acquired_instead == "new"
+
+
+def test_what_another_task_acquires_that_a_release_has_started_is_its_own() -> None:
+    lock, releaser, other = object(), object(), object()
+    call = BlockCall(lock, "held", is_release=True, owner=releaser)
+
+    assert not call.run(lambda: note_acquired(lock, "new", other))
+    assert call.acquired_instead is None
+    assert call.held == "held"
