@@ -11,6 +11,7 @@ from typing import Any
 import six
 
 from redis_lock_decorators._rules.enums import is_unnamed, settled, shown_forms
+from redis_lock_decorators._rules.interruptions import DIGITS, is_from_python
 from redis_lock_decorators._rules.main_module import with_import_names
 from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
@@ -53,7 +54,7 @@ def written(value: object) -> str:
     try:
         return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
     except ValueError as error:
-        if type(value) is not int:
+        if type(value) is not int or not is_from_python(error, DIGITS):
             raise
         raise LockNameError(
             "a lock's name would hold an integer of very many digits: name a part or a digest of it"
