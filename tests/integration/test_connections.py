@@ -126,9 +126,7 @@ def test_environment_factory_for_the_other_kind_of_client_is_reported(server, mo
     module.connect = lambda: server.client()
     monkeypatch.setitem(sys.modules, "a_project", module)
     monkeypatch.setenv("REDIS_LOCK_CONNECTION", "a_project:connect")
-    message = (
-        r"REDIS_LOCK_CONNECTION='a_project:connect': .* a blocking .*threads or for asyncio"
-    )
+    message = r"REDIS_LOCK_CONNECTION='a_project:connect': .* a blocking .*threads or for asyncio"
 
     async def work():
         await AsyncRedisLock("x").acquire()
