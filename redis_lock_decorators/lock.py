@@ -162,7 +162,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
         release_completely(self._to_release, self._release, self._abandon, is_outcome)
 
     def _to_release(self) -> TokenHold | None:
-        return to_release(self, self._found)
+        return to_release(self, self._found, self._running())
 
     def _release(self, hold: TokenHold | None) -> None:
         if hold is None or hold.is_gone:

@@ -75,20 +75,32 @@ def _innermost(lock: object = None) -> BlockCall | None:
     return call
 
 
-def to_release(lock: object, usual: Callable[[], H]) -> H:
+def to_release(lock: object, usual: Callable[[], H], owner: object) -> H:
     """Return what ``release`` of a lock object releases here; outside of a call, ``usual()``."""
-    call = _innermost(lock)
-    if call is None or call.held is None:
+    call = _call_of(lock, owner)
+    if call is None:
         return usual()
     call.is_begun = True
     held: H = call.held
     return held
 
 
-def held_here(lock: object, usual: Callable[[], H]) -> H:
+def held_here(lock: object, usual: Callable[[], H], owner: object) -> H:
     """Return what other methods of a lock object are about; outside of a call, ``usual()``."""
+    call = _call_of(lock, owner)
+    return usual() if call is None else call.held
+
+
+def _call_of(lock: object, owner: object) -> BlockCall | None:
+    """Return the call whose hold a thread or task uses here.
+
+    A ``release`` may have another one do its work. But once that has begun, others that it has
+    started use the lock on their own.
+    """
     call = _innermost(lock)
-    return usual() if call is None or call.held is None else call.held
+    if call is None or call.held is None:
+        return None
+    return None if call.is_begun and call._owner not in (None, owner) else call
 
 
 def note_acquired(lock: object, held: object, owner: object) -> bool:

@@ -191,7 +191,7 @@ class RedisPyLockBase(Generic[C]):
 
     def _held_here(self) -> TokenHold | None:
         """The hold that ``extend``, ``owned`` and the like are about."""
-        return held_here(self, lambda: self.local._slot().hold)
+        return held_here(self, lambda: self.local._slot().hold, self._running())
 
     def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
         """The hold that leaving the block releases."""

@@ -97,7 +97,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
         The errors of ``redis_lock_decorators.lock.Lock.release``.
         """
-        return self._release(to_release(self, self._found))
+        return self._release(to_release(self, self._found, self._running()))
 
     @as_async
     def extend(

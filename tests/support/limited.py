@@ -107,7 +107,7 @@ class Place:
 
     def expires(self, key: bytes) -> bool:
         """Whether a key has a time to live, on whatever node it is."""
-        return any(admin.pttl(key) > 0 for admin in self.admins)
+        return any(admin.keys(key) and admin.pttl(key) > 0 for admin in self.admins)
 
     def client(self, front: Any) -> Any:
         """A client of the user."""

@@ -37,7 +37,7 @@ def test_interrupted_call_is_of_no_effect() -> None:
     lock = object()
     interrupted(BlockCall(lock, "former", is_release=True))
 
-    assert to_release(lock, usual) == held_here(lock, usual) == "usual"
+    assert to_release(lock, usual, None) == held_here(lock, usual, None) == "usual"
     assert not note_acquired(lock, "new", None)
 
 
@@ -47,7 +47,7 @@ def test_interrupted_call_does_not_hide_the_one_around_it() -> None:
 
     def release() -> None:
         interrupted(BlockCall(object(), "other", is_release=True))
-        found.append(to_release(lock, usual))
+        found.append(to_release(lock, usual, None))
 
     call.run(release)
 
@@ -67,7 +67,7 @@ def test_code_that_a_call_starts_uses_the_lock_as_usual_after_its_end() -> None:
     contexts = list[Any]()
     BlockCall(lock, "held", is_release=True).run(lambda: contexts.append(copy_context()))
 
-    assert contexts[0].run(to_release, lock, usual) == "usual"
+    assert contexts[0].run(to_release, lock, usual, None) == "usual"
 
 
 def test_release_in_an_acquisition_releases_what_that_has_acquired() -> None:
@@ -75,9 +75,9 @@ def test_release_in_an_acquisition_releases_what_that_has_acquired() -> None:
     call = BlockCall(lock)
 
     def acquire() -> str:
-        assert to_release(lock, usual) == "usual"
+        assert to_release(lock, usual, None) == "usual"
         assert note_acquired(lock, "new", None)
-        return to_release(lock, usual)
+        return to_release(lock, usual, None)
 
     assert call.run(acquire) == "new"
     assert call.acquired_instead is None
@@ -98,3 +98,14 @@ def test_what_another_task_acquires_that_a_release_has_started_is_its_own() -> N
     assert not call.run(lambda: note_acquired(lock, "new", other))
     assert call.acquired_instead is None
     assert call.held == "held"
+
+
+def test_what_a_release_has_started_uses_the_lock_on_its_own() -> None:
+    lock, releaser, other = object(), object(), object()
+    call = BlockCall(lock, "held", is_release=True, owner=releaser)
+
+    def release() -> list[str]:
+        found = [held_here(lock, usual, other), to_release(lock, usual, other)]
+        return [*found, to_release(lock, usual, other), held_here(lock, usual, releaser)]
+
+    assert call.run(release) == ["held", "held", "usual", "held"]

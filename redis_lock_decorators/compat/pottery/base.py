@@ -131,10 +131,10 @@ class RedlockBase(Generic[L]):
 
         None if it was released.
         """
-        return self._lease_of(held_here(self, self._innermost))
+        return self._lease_of(held_here(self, self._innermost, self._owner()))
 
     def _lease_to_release(self) -> L | None:
-        return self._lease_of(to_release(self, self._innermost))
+        return self._lease_of(to_release(self, self._innermost, self._owner()))
 
     def _innermost(self) -> OpenBlock[L] | None:
         return self._blocks.innermost(self._owner())

@@ -261,8 +261,8 @@ class Lock:
 
     def _own_block(self) -> OpenBlock[TokenHold] | None:
         """The block that this thread leaves, else the last one that it has entered."""
-        innermost = partial(self._blocks.innermost, threading.current_thread())
-        return to_release(self, innermost)
+        owner = threading.current_thread()
+        return to_release(self, partial(self._blocks.innermost, owner), owner)
 
     def _last(self) -> OpenBlock[TokenHold]:
         """What this object has acquired last, as a block; it may have acquired nothing."""
