@@ -9,32 +9,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support.drop_ins import LOST, Kind
+from support.drop_ins import LOST, Kind, counting
 from support.holding import Holder
 
 from redis_lock_decorators.compat import python_redis_lock
 from redis_lock_decorators.lock import Lock
-
-
-def counting(base: type[Any], error: BaseException | None = None) -> type[Any]:
-    """A reentrant subclass, whose inner releases may fail."""
-
-    class Own(base):  # type: ignore[misc]
-        count = 0
-
-        def acquire(self, *arguments: Any, **options: Any) -> Any:
-            is_acquired = self.count > 0 or super().acquire(*arguments, **options)
-            self.count += 1
-            return is_acquired
-
-        def release(self) -> None:
-            self.count -= 1
-            if self.count and error is not None:
-                raise error
-            if not self.count:
-                super().release()
-
-    return Own
 
 
 def failing_open(base: type[Any]) -> type[Any]:

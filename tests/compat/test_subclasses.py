@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.drop_ins import LOST, Kind
+from support.drop_ins import LOST, Kind, counting
 
 from redis_lock_decorators.compat import python_redis_lock
 
@@ -55,21 +55,7 @@ def test_thread_that_a_release_starts_uses_the_lock_as_usual(kind: Kind, conn: A
 
 def test_reentrant_lock_is_released_by_its_last_block(kind: Kind, conn: Any) -> None:
     key, base, make = kind
-
-    class Own(base):  # type: ignore[misc, valid-type]
-        count = 0
-
-        def acquire(self, *arguments: Any, **options: Any) -> Any:
-            is_acquired = self.count > 0 or super().acquire(*arguments, **options)
-            self.count += 1
-            return is_acquired
-
-        def release(self) -> None:
-            self.count -= 1
-            if not self.count:
-                super().release()
-
-    lock = make(Own, conn)
+    lock = make(counting(base), conn)
     with lock:
         with lock:
             assert conn.exists(key)

@@ -38,3 +38,24 @@ KINDS: dict[str, Kind] = {
 }
 #: What a release raises if the lock is not held.
 LOST = (python_redis_lock.NotAcquired, pottery.ReleaseUnlockedLock, redis.exceptions.LockError)
+
+
+def counting(base: type[Any], error: BaseException | None = None) -> type[Any]:
+    """A reentrant subclass, whose inner releases may fail."""
+
+    class Own(base):  # type: ignore[misc]
+        count = 0
+
+        def acquire(self, *arguments: Any, **options: Any) -> Any:
+            is_acquired = self.count > 0 or super().acquire(*arguments, **options)
+            self.count += 1
+            return is_acquired
+
+        def release(self) -> None:
+            self.count -= 1
+            if self.count and error is not None:
+                raise error
+            if not self.count:
+                super().release()
+
+    return Own
