@@ -246,12 +246,14 @@ class LockBase(Generic[C]):
         return await force(port, self._own_keys(), seen, self._own_names())
 
     def _own_names(self) -> tuple[str, ...]:
-        if self._names is None and self._get_lock_name is not None:
+        if self._names is not None:
+            return self._names
+        if self._get_lock_name is not None:
             raise LockNameError(
                 "get_lock_name names the locks of calls: write lock.call(function, …), or give the "
                 "lock a lock_name"
             )
-        return self._names if self._names is not None else naming.first_argument((), {})
+        return naming.first_argument((), {})
 
     def _own_keys(self) -> tuple[bytes, ...]:
         prefix = self._config.options.prefix

@@ -17,10 +17,7 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.asyncio import Lease, RedisLock
 from redis_lock_decorators.asyncio._task_tokens import current_owner
 from redis_lock_decorators.asyncio.lease import abandon
-from redis_lock_decorators.compat.open_blocks import (
-    OpenBlock,
-    acquired_by,
-)
+from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,

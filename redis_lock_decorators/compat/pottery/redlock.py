@@ -14,10 +14,7 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.block_calls import BlockCall, has_own, release_completely
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators.compat.open_blocks import (
-    OpenBlock,
-    acquired_by,
-)
+from redis_lock_decorators.compat.open_blocks import OpenBlock, acquired_by
 from redis_lock_decorators.compat.pottery.base import (
     RedlockBase,
     is_result,

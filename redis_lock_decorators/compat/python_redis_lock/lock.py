@@ -26,12 +26,7 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod,
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.function_args import refuse_no_client
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
-from redis_lock_decorators.compat.open_blocks import (
-    Call,
-    OpenBlock,
-    OpenBlocks,
-    acquired_by,
-)
+from redis_lock_decorators.compat.open_blocks import Call, OpenBlock, OpenBlocks, acquired_by
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
