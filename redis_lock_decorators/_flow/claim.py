@@ -88,6 +88,7 @@ class Claim(Term):
         hand_offs: how often its lease was handed off within the process.
 
         state: see ``claim_state.State``.
+        was_over: its deadline had passed when its first release, or its undoing, began.
         release_flow: what releases it at this time, by ``FLOW``; empty if nothing does.
         maybe_released: keys that a request without a reply may have released before the deadline.
         release_sent: the keys of the last request to release it, and when that was sent; None once
@@ -152,6 +153,7 @@ class Claim(Term):
         "state",
         "unconfirmed",
         "unique",
+        "was_over",
     )
     # fmt: on
 
@@ -173,7 +175,7 @@ class Claim(Term):
         self.expire_ms: Final = expire_ms
         self.unique: Final = identifier is None
         self.process: Final = fork.process_id
-        self.fencing = False
+        self.fencing = self.was_over = False
         self.replicas = 0
         self.grant_ms = expire_ms if expire_ms < MOST_GRANTED else MOST_GRANTED
         self.is_inside: Callable[[Claim], bool] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from redis_lock_decorators._flow.claim import FLOW, Claim, refuse_fork
-from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.late_outcomes import (
     explained,
@@ -78,8 +78,9 @@ async def release(
             # sent before the requests of other tasks.
             method, send = "script", port.send_urgent
         began, was_tried = port.now(), claim.state is RELEASE_FAILED
+        if began >= (end_of_lease := claim.deadline):
+            note_over(claim)
         try:
-            end_of_lease = claim.deadline
             until = first_until(began, end_of_lease)
             try:
                 if method == "script":
@@ -102,7 +103,7 @@ async def release(
                 raise record_expiry(port, claim) from error
             add_note(port, claim, error, "released", began)
             raise
-        if refusal is not None or claim.lost_reason is not None:
+        if refusal is not None or claim.lost_reason is not None or claim.was_over:
             _raise_loss(port, claim, refusal)
         end(port, claim)
     finally:  # these lines are repeated in ``undo``: a function for them would cost each block time
@@ -119,6 +120,17 @@ def _was_lost(claim: Claim, began: float, was_tried: bool) -> bool:
     return claim.lost_reason is not None or (claim.is_lost(began) and not was_tried)
 
 
+def note_over(claim: Claim) -> None:
+    """Note that the deadline of a claim passed before its first release, or its undoing, began.
+
+    Its holder did not know then whether it was still the only one. That its key is found says
+    nothing: a delayed copy of the request that acquired it may have set the key again. Functions
+    and drop-ins have no lease, and a caller's own identifier may be held by others.
+    """
+    if claim.state is ACTIVE and claim.unique and claim.lease_ref is not None:
+        claim.was_over = True
+
+
 def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
     """Raise the error for a lost claim, and end it.
 
@@ -133,6 +145,8 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
             found = reported_loss(claim)
         elif refusal is not None:
             found = record_loss(port, claim, refusal)
+        else:
+            found = record_expiry(port, claim)
         if found is not None:
             raise found
     except LockLostError as error:
@@ -207,6 +221,10 @@ async def release_and_log(
         if refusal is not None:
             _note_doubt(claim, refusal)
             log.warning("%s", record_loss(port, claim, refusal))
+        elif claim.was_over:
+            told, lost = claim.lost_reason is not None, record_expiry(port, claim)
+            if not told:
+                log.warning("%s", lost)
         elif claim.observer is not None:
             claim.observer.ended(claim, port.now())
     except Exception as error:

@@ -8,7 +8,7 @@ from functools import partial
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import complete_hand_offs
-from redis_lock_decorators._flow.release import Notify, close, end, release_and_log
+from redis_lock_decorators._flow.release import Notify, close, end, note_over, release_and_log
 from redis_lock_decorators._flow.release_requests import release_keys
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
@@ -55,6 +55,8 @@ async def _undo(
     if not claim.identifier:  # it was handed off, or no request was sent
         end(port, claim)
         return
+    if claim.was_held() and port.now() >= claim.deadline:
+        note_over(claim)
     if cause is not None or claim.was_held():
         claim.sends_text = True  # a server that is silent now may run it later
     is_outage = isinstance(cause, Exception) and is_unknown(port, cause)

@@ -92,15 +92,50 @@ def test_key_of_another_client_means_lost_and_remains(method: ReleaseMethod) -> 
 
 
 @every_method
-def test_key_that_exists_after_the_deadline_is_deleted_silently(
-    method: ReleaseMethod,
-) -> None:
+def test_lease_is_lost_if_its_release_begins_after_its_deadline(method: ReleaseMethod) -> None:
+    """A late copy of the acquisition's request may have set the key again."""
+    port = new_port()
+    claim = acquired(port, "a", expire=10)
+    claim.lease_ref = lambda: claim
+    port.clock.advance(9.95)
+
+    with pytest.raises(LockLostError, match="its time ran out"):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert claim.state is ENDED
+    assert port.held == {}
+
+
+@every_method
+def test_release_of_an_expired_token_whose_key_exists_is_silent(method: ReleaseMethod) -> None:
+    """Functions and drop-ins have no lease: as redis-py's locks, they ask only for the key."""
     port = new_port()
     claim = acquired(port, "a", expire=10)
     port.clock.advance(9.95)
 
     run(release(port, claim, method))
 
+    assert port.server.value(KEY) is None
+    assert claim.lost_reason is None
+
+
+@every_method
+def test_release_that_failed_before_the_deadline_is_no_loss_after_it(
+    method: ReleaseMethod,
+) -> None:
+    port = new_port()
+    claim = acquired(port, "a", expire=10)
+    claim.lease_ref = lambda: claim
+    port.usual = refused
+    with pytest.raises(Disconnected):
+        run(release(port, claim, method))
+    port.usual = delivered
+    port.clock.advance(claim.deadline - port.now() + 0.01)
+
+    run(release(port, claim, method))
+
+    assert claim.lost_reason is None
     assert port.server.value(KEY) is None
 
 

@@ -20,6 +20,7 @@ from redis_lock_decorators._flow.requests import refusal_of
 from redis_lock_decorators._flow.undo import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
+from redis_lock_decorators.errors import LockLostError
 
 
 def release_and_undo(port: SimulatedPort, claim: Claim, interruption: Interruption) -> None:
@@ -52,6 +53,25 @@ def finds_the_loss_at_any_line(lose: Callable[[SimulatedPort], object], **option
 
 def test_expired_lease_is_lost_though_its_release_is_interrupted_at_any_line() -> None:
     finds_the_loss_at_any_line(lambda port: port.clock.advance(1000))
+
+
+def test_lease_that_is_over_is_lost_though_its_release_is_interrupted_at_any_line() -> None:
+    """The key is still there: it expires later than the lease ends for its holder."""
+
+    def work(interruption: Interruption) -> None:
+        port = new_port()
+        claim = acquired(port, "a", expire=10)
+        claim.lease_ref = lambda: claim
+        port.clock.advance(9.95)
+        try:
+            release_and_undo(port, claim, interruption)
+        except LockLostError:
+            assert not interruption.happened
+        finally:
+            assert claim.lost_reason is not None, interruption.location
+            assert port.server.value(KEY) is None
+
+    assert interrupt_every_line(work) > 50
 
 
 def test_loss_is_found_though_a_recorded_release_is_interrupted_at_any_line() -> None:
