@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from support import topologies
 from support.fronts import FRONTS
+from support.installed import imported
 from support.leftovers import none_left
 from support.pairwise import mark_others
 from support.proxy import FaultProxy
@@ -101,6 +102,14 @@ def left_open(request: pytest.FixtureRequest) -> Iterator[None]:
     ignored = " ".join([text for mark in marks for text in mark.args])
     if "ResourceWarning" in ignored or "Unraisable" in ignored:
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def not_imported() -> Iterator[None]:
+    """Fail a test that imports into this process what only its programs may import."""
+    before = imported()
+    yield
+    assert imported() == before, "use support.installed.skip_without"
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 Many tests hold leases of less than a second, and several run at a time. A machine that stops a
 process for so long ends the lease, and the test fails for a reason of the machine's. A test that
-also fails alone has failed. Tests in virtual time and of the model get no second run, unless such
-a test has failed too: what it leaves behind, as sockets that are open, appears in later tests.
+also fails alone has failed. Tests of the model and of the double get no second run, unless such a
+test has failed too: what it leaves behind, as sockets that are open, appears in later tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REAL_TIME = (
     "tests/examples/",
     "tests/compat/",
     "tests/docs/",
-    "tests/unit/test_fork.py",  # warnings of what earlier tests left appear in it
+    "tests/unit/",  # half of its files have threads, processes or sockets
 )
 MOST = 25
 

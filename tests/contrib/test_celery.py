@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.fronts import LEGACY
+from support.installed import skip_without
 
 pytest.importorskip("celery", reason="celery is in the extra frameworks")
 pytestmark = [
@@ -233,7 +234,7 @@ def test_chain_acquires_the_lock_for_each_link(workers, name):
 @pytest.mark.parametrize("pool", ["threads", "gevent"])
 def test_counter_is_exact_in_other_pools(program, broker, name, pool):
     if pool == "gevent":
-        pytest.importorskip("gevent")
+        skip_without("gevent")
     two = [
         worker(f"{pool}-{n}", f"--pool={pool}", "--concurrency=8", f"--queues={pool}") for n in "12"
     ]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.installed import skip_without
 
 from redis_lock_decorators._rules.permissions import rules
 from redis_lock_decorators.testing import LocalServer
@@ -25,7 +26,7 @@ PRINTED = {
 @pytest.mark.parametrize("name", PRINTED)
 def test_program_prints_what_its_page_says(name: str) -> None:
     if name == "greenlets":
-        pytest.importorskip("gevent")
+        skip_without("gevent")
     elif not hasattr(os, "fork"):
         pytest.skip("this system has no fork")
 

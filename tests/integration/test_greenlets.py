@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from support.fronts import LEGACY
 from support.greenlets import KINDS
+from support.installed import skip_without
 from support.native_jobs import LIBRARIES
 
 #: Greenlets, and seconds of work: ``GREENLET_SECONDS=60`` for a long run of many.
@@ -49,8 +49,7 @@ def result_of(*arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_greenlets_wait_hold_renew_and_are_notified_of_losses(frail, kind, record_property):
     library = kind.partition("-")[0]
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    skip_without(library)
 
     found = ran(kind, frail.port)
 
@@ -70,8 +69,7 @@ def test_greenlets_wait_hold_renew_and_are_notified_of_losses(frail, kind, recor
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_native_threads_and_greenlets_work_without_each_others_hubs(frail, library):
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    skip_without(library)
 
     assert result_of("support.native_jobs", library, str(frail.port)) == {
         "reported as lost": ["lost"],
@@ -85,8 +83,7 @@ def test_native_threads_and_greenlets_work_without_each_others_hubs(frail, libra
 @pytest.mark.parametrize("patched", ["all", "nothread"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_lock_released_while_greenlets_switch_is_free(frail, library, patched):
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    skip_without(library)
 
     found = result_of("support.hub_works", library, str(frail.port), patched)
 
@@ -96,8 +93,7 @@ def test_lock_released_while_greenlets_switch_is_free(frail, library, patched):
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_locks_that_need_a_thread_are_refused_if_only_sockets_are_green(frail, library):
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    skip_without(library)
 
     found = result_of("support.half_green", library, str(frail.port))
 
@@ -112,7 +108,7 @@ def test_locks_that_need_a_thread_are_refused_if_only_sockets_are_green(frail, l
 
 @pytest.mark.timeout(SECONDS + 90)
 def test_lease_is_renewed_though_patching_precedes_its_first_renewal(frail):
-    pytest.importorskip("gevent")
+    skip_without("gevent")
 
     found = result_of("support.late_green", str(frail.port))
 

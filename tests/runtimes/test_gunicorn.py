@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.fronts import LEGACY
+from support.installed import skip_without
 
 import redis_lock_decorators
 
@@ -110,7 +111,7 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "gevent":
-        pytest.importorskip("gevent", reason="gevent is in the extra test")
+        skip_without("gevent")
     return str(request.param)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.installed import skip_without
 
 #: Garbage is collected after so few objects that a collection often interrupts ``ContextVar.set``.
 PROGRAM = """
@@ -62,7 +63,7 @@ def test_finalizers_may_set_context_variables(action: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("library", ["gevent", "eventlet"])
 def test_program_of_greenlets_ends_without_messages(library: str) -> None:
-    pytest.importorskip(library, reason=f"{library} is in the extra test")
+    skip_without(library)
     patched = {
         "gevent": "from gevent import monkey; monkey.patch_all()",
         "eventlet": "import eventlet; eventlet.monkey_patch()",
