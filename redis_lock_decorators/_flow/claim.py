@@ -253,7 +253,7 @@ class Claim(Term):
     def replace_identifier(self) -> None:
         """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
-        self.queue_record = None
+        self.queue_record, self.hand_offs = None, 0
         if self.hand_off_decision is not None:
             self.hand_off_decision = HandOffDecision()
         self.released_keys = self.maybe_released = ()

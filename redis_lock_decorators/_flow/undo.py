@@ -77,7 +77,7 @@ async def _end_and_undo(
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
-        if claim.was_held():
+        if claim.was_held() or claim.hand_offs:  # handed off by one who was not told of a loss
             close(port, claim)
             await release_and_log(port, claim, partial(undo_keys, until), notify)
         else:

@@ -21,6 +21,7 @@ from redis_lock_decorators._flow.queue.cohort import (
 from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._flow.undo import undo
 
 
 @pytest.fixture
@@ -152,6 +153,33 @@ def test_waiter_interrupted_at_any_step_delays_no_waiter() -> None:
         assert order == all_but(next_member, [next_member, *others]), number
         assert world.is_empty(), number
         if next_member.error is None:
+            break
+
+    assert 2 < number < 99
+
+
+def test_loss_is_told_though_the_last_member_is_interrupted_at_any_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The holder has handed its lock off, so it is not told: the last one learns of the loss."""
+    for number in range(100):
+        world = World()
+        process = world.process()
+        holder = world.acquire(process)
+        last: Any = world.acquire(process, kind=cut_at(number))
+        world.advance(0.6)
+        world.server.drop(KEY)
+        caplog.clear()
+
+        holder.release()
+        world.advance(RECHECK + SOON)
+        if last.held:
+            last.release()
+            world.advance(SOON)
+
+        told = [*process.lease_loop.failures, *caplog.messages]
+        assert any("ended before the work did" in str(found) for found in told), number
+        if last.error is None:
             break
 
     assert 2 < number < 99
@@ -298,6 +326,20 @@ def test_lock_is_not_handed_to_a_thread_that_withdraws(world: World) -> None:
     assert left == [True]
     assert gone.claim.identifier != identifier
     assert second.claim.identifier == identifier
+
+
+def test_loss_is_told_to_a_member_that_is_interrupted_after_its_hand_off(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, holder, _, (interrupted, _) = racing(world)
+    world.server.drop(KEY)
+    assert hand_off(port, holder)
+
+    port.process.lease_loop.start(undo(port, interrupted.claim, KeyboardInterrupt()))
+    world.advance(SOON)
+
+    assert "the lease of lock 'a' ended before the work did" in caplog.text
+    assert interrupted.claim.state is ENDED
 
 
 def test_thread_that_joins_during_its_hand_off_leaves_no_entry(world: World) -> None:
