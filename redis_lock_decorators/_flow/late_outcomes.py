@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.owner_info import verb_reply
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ReplyMismatch, may_have_run, text
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.errors import shown
 
 #: Seconds between two checks whether an attempt has ended: at first, and at most.
@@ -138,6 +139,15 @@ def warn_unknown(claim: Claim) -> None:
         "the release of lock %s was interrupted, and its reply has not arrived: whether the lock "
         "was lost before is not known; check that the server is not overloaded",
         shown(claim.lock_name),
+    )
+
+
+def warn_failed(claim: Claim, error: Exception) -> None:
+    """Warn that an interrupted release has failed; nobody else gets its error."""
+    log.warning(
+        "the release of lock %s was interrupted, and its repetition failed (%s): whether the lock "
+        "was lost before is not known, and it may stay locked until its lease ends",
+        *(shown(claim.lock_name), described(error)),
     )
 
 

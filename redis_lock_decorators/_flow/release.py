@@ -11,6 +11,7 @@ from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.late_outcomes import (
     explained,
     late_outcome,
+    warn_failed,
     warn_unknown,
 )
 from redis_lock_decorators._flow.logs import log
@@ -228,8 +229,10 @@ async def release_and_log(
         elif claim.observer is not None:
             claim.observer.ended(claim, port.now())
     except Exception as error:
-        if claim.observer is not None and port.is_outcome(error):
-            claim.observer.ended(claim, port.now(), type(error).__name__)
+        if port.is_outcome(error):
+            if claim.observer is not None:
+                claim.observer.ended(claim, port.now(), type(error).__name__)
+            warn_failed(claim, error)
         raise
     finally:
         if notify is not None:

@@ -1,5 +1,7 @@
 """Exceptions from outside, such as KeyboardInterrupt, while a lock is released."""
 
+from typing import Any
+
 import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import (
@@ -57,6 +59,26 @@ def test_exception_from_outside_at_the_end_of_a_block_is_raised(
 
     assert port.server.value(KEY) is None
     assert port.held == {}
+
+
+@pytest.mark.parametrize("fate", [refused, request_lost, reply_lost, raising(NoPermissionError())])
+def test_interrupted_release_that_fails_is_a_warning(
+    caplog: pytest.LogCaptureFixture, fate: Any
+) -> None:
+    for is_undone in (False, True):
+        port = new_port()
+        claim = acquired(port, "a")
+        port.usual = fate
+        caplog.clear()
+        if is_undone:
+            run(undo(port, claim, KeyboardInterrupt()))
+        else:
+            port.faults = [raising(KeyboardInterrupt())]
+            with pytest.raises(KeyboardInterrupt):
+                run(release(port, claim, "script"))
+
+        assert "its repetition failed" in caplog.text
+        assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_exception_from_outside_is_raised_after_a_failed_request() -> None:
