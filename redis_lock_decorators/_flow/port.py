@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.claim import Claim
@@ -11,9 +12,20 @@ from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.known_rights import KnownRights
 
 T = TypeVar("T")
-#: Called before the first byte of a request may reach a server, unless the request then fails with
-#: an error that is marked as unsent.
-Sending = Callable[[], object]
+
+
+class Sending(partial[object]):
+    """Called before the first byte of a request that releases keys may reach a server.
+
+    The request may then still fail with an error that is marked as unsent.
+
+    Attributes:
+        late: reads the replies by a time, if the thread that sent the request was interrupted.
+    """
+
+    late: Callable[[float], list[Any]] | None = None
+
+
 #: Returns the reply to a request whose caller was interrupted, or raises an error, by a time.
 LateReply = Callable[[float], Awaitable[Any]]
 

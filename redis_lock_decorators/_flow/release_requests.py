@@ -10,7 +10,7 @@ from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.late_outcomes import completed
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.queue.cohort import is_handed_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
 from redis_lock_decorators._flow.release_methods import native, transaction
@@ -121,7 +121,7 @@ def _request(
         work = partial(one, port, claim, part[0], until)
         return unanswered_releases.unless_explained(claim, part[0], work)
     now = port.now()
-    note = partial(setattr, claim, "release_sent", (part, now))  # as ``sent_releases`` does
+    note = Sending(setattr, claim, "release_sent", (part, now))  # as ``sent_releases`` does
     if claim.queue_entry is not None:
         return cancel(port, claim, claim.queue_entry, until, partial(send, sending=note))
     verb: str = "release"

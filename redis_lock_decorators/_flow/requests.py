@@ -142,6 +142,13 @@ async def ask(
             else:
                 options["until"] = second_limits(until, port.now() + ROUND_TRIP)
                 reply = await send("EVAL", script.text, *command[2:], **options)
+        # Clients with ``decode_responses`` return text.
+        own = (mark.encode("utf-8", "surrogateescape"), mark)
+        if type(reply) is not list:
+            if reply in own:
+                return None
+        elif len(reply) > 1 and reply[0] in own:
+            return read(*reply[1:])
     except BaseException as error:
         if not port.was_sent(error):
             claim.has_asked = had_asked
@@ -152,16 +159,11 @@ async def ask(
                 port.rights.has_get = False
             if port.lacks(error) == "string":
                 raise OtherData(claim.lock_name, error, keys) from error
-        elif sending is not None and (reply := port.late_reply(sending)) is not None:
-            claim.late_reply = reply, mark, read
+        if sending is not None and not port.is_outcome(error):
+            late = port.late_reply(sending)
+            if late is not None:
+                claim.late_reply = late, mark, read
         raise
-    # Clients with ``decode_responses`` return text.
-    own = (mark.encode("utf-8", "surrogateescape"), mark)
-    if type(reply) is not list:
-        if reply in own:
-            return None
-    elif len(reply) > 1 and reply[0] in own:
-        return read(*reply[1:])
     await port.drop_idle_connections()
     raise ReplyMismatch(f"a reply to another command arrived for {verb}", claim.lock_name)
 

@@ -17,7 +17,7 @@ def sending(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> Sending:
     Then nothing was sent, and a missing key is a loss.
     """
     # By a built-in function, as each release calls it. The time is a lower bound.
-    return partial(setattr, claim, "release_sent", (keys, port.now()))
+    return Sending(setattr, claim, "release_sent", (keys, port.now()))
 
 
 def relies_on_record(claim: Claim) -> bool:

@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.port import Sending, Watched
+from redis_lock_decorators._flow.port import LateReply, Sending, Watched
 from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import running_worker
@@ -112,6 +113,18 @@ async def _log_errors_of(work: Callable[[], Awaitable[object]]) -> None:
         log.info("could not clean up a lock: %s", described(error))
 
 
+async def _arrived(late: Callable[[float], list[Any]], until: float) -> Any:
+    """Return the late reply to a script; raise the client's TimeoutError at ``until``.
+
+    It may have been sent twice: by its digest, and as text for a server that does not know that.
+    """
+    replies = late(until)
+    for reply in replies:
+        if not isinstance(reply, Exception):
+            return reply
+    raise replies[-1]
+
+
 class BlockingPort(BasePort):
     """A blocking client as the flows see it."""
 
@@ -190,6 +203,9 @@ class BlockingPort(BasePort):
     def wakeup(self) -> ThreadWakeup:
         _refuse_on_worker()
         return ThreadWakeup(self.lease_loop.begin)
+
+    def late_reply(self, sending: Sending) -> LateReply | None:
+        return None if sending.late is None else partial(_arrived, sending.late)
 
     def interrupted(self) -> list[Claim]:
         return claims_below(1)

@@ -31,13 +31,17 @@ class Scene:
     def __init__(self, client, name, log, calls):
         self.client, self.name, self.log = client, name, log
         self.calls = []
+        self.is_gone = False  # a release that was run before leaves no key either
         self.options = {"on_lost": lambda lease, why: self.calls.append(why)} if calls else {}
         self.options |= {"expire": 20, "prefix": ""}
         self._tracing = contextlib.ExitStack()
 
     def lose(self, interruption):
-        """Let another client hold the lock; interrupt the lines that follow."""
-        self.client.set(self.name, "another", px=20_000)
+        """Let another client hold the lock, or nobody; interrupt the lines that follow."""
+        if self.is_gone:
+            self.client.delete(self.name)
+        else:
+            self.client.set(self.name, "another", px=20_000)
         self._tracing.enter_context(interruption)
 
     def run(self, work):
@@ -79,11 +83,19 @@ class Scene:
         while time.monotonic() < by:  # by the background, if the exit never reached its first line
             if self.calls or ("on_lost" not in self.options and self._is_logged()):
                 return True
+            if self._is_unknown():  # the reply had been read, and was dropped
+                return True
             time.sleep(0.01)
         return False
 
     def _is_logged(self):
-        return any("ended before" in record.getMessage() for record in self.log.records)
+        return self._is_text_logged("ended before")
+
+    def _is_unknown(self):
+        return self.is_gone and self._is_text_logged("is not known")
+
+    def _is_text_logged(self, text):
+        return any(text in record.getMessage() for record in self.log.records)
 
 
 def _is_chained(error):
@@ -119,6 +131,20 @@ def make(server, name, caplog):
 def test_interrupted_block_reports_its_loss(make, wait, calls):
     scene = make(calls)
     lock = RedisLock(scene.name, client=scene.client, wait=wait, **scene.options)
+
+    def work(interruption):
+        with lock:
+            scene.lose(interruption)
+
+    assert scene.run(work) > 50
+
+
+@with_and_without_on_lost
+def test_interrupted_block_reports_that_its_key_is_gone(make, calls):
+    """The reply to the first request is read, as the next one finds no key in any case."""
+    scene = make(calls)
+    scene.is_gone = True
+    lock = RedisLock(scene.name, client=scene.client, **scene.options)
 
     def work(interruption):
         with lock:

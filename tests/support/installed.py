@@ -1,8 +1,4 @@
-"""Libraries that a test's programs need, and that its own process must not import.
-
-eventlet warns of each fork of a process that has imported it, and both libraries may patch what
-later tests use.
-"""
+"""Libraries that a test's programs need, and that its own process need not import."""
 
 from __future__ import annotations
 
@@ -11,8 +7,6 @@ import sys
 
 import pytest
 
-NOT_HERE = ("eventlet", "gevent")
-
 
 def skip_without(library: str) -> None:
     """Skip the test if the library is not installed, and import nothing."""
@@ -20,6 +14,6 @@ def skip_without(library: str) -> None:
         pytest.skip(f"{library} is not installed")
 
 
-def imported() -> list[str]:
-    """Which of the libraries this process has imported."""
-    return [library for library in NOT_HERE if library in sys.modules]
+def warns_of_forks() -> bool:
+    """Whether this process has imported eventlet, which then warns of each fork."""
+    return "eventlet" in sys.modules

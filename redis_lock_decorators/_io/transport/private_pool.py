@@ -73,10 +73,11 @@ class PrivatePool(IdleFollower):
         socket = self._opened(pool, until) if idle is None else idle
         try:
             replies = socket.exchange(data, count, until, sending)
-        except BaseException:
-            socket.close()
-            if idle is not None:  # else the others, which have worked before, may be in order
-                self.drop()
+        except BaseException as error:
+            if sending is None or sending.late is None or client_errors.is_outcome(error):
+                socket.close()
+                if idle is not None:  # else the others, which have worked before, may be in order
+                    self.drop()
             raise
         for reply in replies:
             if isinstance(reply, Exception) and not client_errors.keeps_connection(reply):

@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec, module_from_spec
 from types import BuiltinFunctionType
 from typing import Any
@@ -82,13 +82,16 @@ class BlockingSocket:
     ) -> list[Any]:
         """Send requests and return their replies; an error reply is an item.
 
-        ``sending`` is called before the first byte is sent.
+        ``sending`` is called before the first byte is sent, and gets what reads the replies if an
+        exception from outside interrupts that; then the connection must not be closed.
 
         Raises:
             TimeoutError, ConnectionError, InvalidResponse: the client library's. The connection
                 must not be used after them.
         """
+        replies: list[Any] = []
         if sending is not None:
+            sending.late = partial(self._late, replies, count)
             sending()
         try:
             sent = self._sock.send(data, self._send_flags)
@@ -100,13 +103,17 @@ class BlockingSocket:
             sent = 0
         if sent < len(data):
             self._send_rest(data, sent)
+        return self._read(replies, count, until)
+
+    def _read(self, replies: list[Any], count: int, until: float) -> list[Any]:
+        """Append replies until there are so many, and return them."""
+        parser = self._replies
         try:
-            parser = self._replies
             if count == 1 and not parser.has_rest:
                 reply = parser.only_string(self._received(until))
                 if reply is not INCOMPLETE:
-                    return [reply]
-            replies: list[Any] = []
+                    replies.append(reply)
+                    return replies
             while len(replies) < count:
                 if parser.has_rest and (reply := parser.next_reply()) is not INCOMPLETE:
                     replies.append(reply)
@@ -115,6 +122,15 @@ class BlockingSocket:
             return replies
         except ProtocolError as error:
             raise client_errors.garbled(self.connection, str(error)) from None
+
+    def _late(self, replies: list[Any], count: int, until: float) -> list[Any]:
+        """Complete the replies to an interrupted exchange, then close the connection."""
+        if len(replies) == count:  # another exchange may use the connection
+            return replies
+        try:
+            return self._read(replies, count, until)
+        finally:
+            self.close()
 
     def is_stale(self) -> bool:
         """Whether the server has closed the connection, or sent a reply without a request."""
