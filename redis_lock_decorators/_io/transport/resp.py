@@ -31,15 +31,17 @@ class ReplyParser:
 
     Attributes:
         has_rest: there are bytes that no reply has used.
+        fed: the bytes that it was fed last.
     """
 
-    __slots__ = ("_at", "_data", "_failed", "has_rest")
+    __slots__ = ("_at", "_data", "_failed", "fed", "has_rest")
 
     def __init__(self, failed: Callable[[str], Exception]) -> None:
         self._failed = failed
         self._data: bytes | bytearray = b""
         self._at = 0
         self.has_rest = False
+        self.fed = b""
 
     def feed(self, data: bytes) -> None:
         if self.has_rest:
@@ -48,9 +50,9 @@ class ReplyParser:
             if type(rest) is bytes or self._at:
                 rest = bytearray(rest[self._at :])
             rest += data
-            self._data, self._at = rest, 0
+            self._data, self._at, self.fed = rest, 0, data
         else:
-            self._data, self._at, self.has_rest = data, 0, bool(data)
+            self._data, self._at, self.fed, self.has_rest = data, 0, data, bool(data)
 
     def only_string(self, data: bytes) -> Any:
         """The reply if these bytes are one string; else feed them and return ``INCOMPLETE``.

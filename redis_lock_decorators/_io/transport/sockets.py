@@ -27,6 +27,7 @@ SLACK = 0.25
 POLLIN = 1
 #: The most bytes in one read. Most replies are short, and a larger buffer costs time.
 READ_SIZE = 4096
+ONE_READ = (READ_SIZE,)
 #: What TLS sockets raise instead of BlockingIOError.
 _TLS_BLOCKED = ("SSLWantReadError", "SSLWantWriteError")
 
@@ -51,6 +52,7 @@ class BlockingSocket:
         "_is_tls",
         "_patience",
         "_readable",
+        "_reads",
         "_replies",
         "_send_flags",
         "_sock",
@@ -72,6 +74,7 @@ class BlockingSocket:
         self._send_flags: int = getattr(socket, "MSG_DONTWAIT", 0) if self._by_kernel else 0
         self._readable = readable(self._sock)
         self._replies = ReplyParser(connection._parser.parse_error)
+        self._reads: list[bytes] = []  # the results of the reads of an exchange
         # Close an abandoned connection before its socket is collected, whatever the order.
         self._close = finalize(self, connection.disconnect)
         self._close.atexit = False
@@ -90,6 +93,7 @@ class BlockingSocket:
                 must not be used after them.
         """
         replies: list[Any] = []
+        self._reads.clear()
         if sending is not None:
             sending.late = partial(self._late, replies, count)
             sending()
@@ -128,6 +132,8 @@ class BlockingSocket:
         if len(replies) == count:  # another exchange may use the connection
             return replies
         try:
+            if self._reads and self._replies.fed is not self._reads[-1]:
+                self._replies.feed(self._reads[-1])
             return self._read(replies, count, until)
         finally:
             self.close()
@@ -180,19 +186,21 @@ class BlockingSocket:
             if left + SLACK >= self._patience and not (
                 self._by_kernel and threading.get_ident() == _main_thread
             ):
-                data: bytes = self._sock.recv(READ_SIZE)
+                # In C, so that no signal handler runs before the bytes are stored.
+                self._reads.extend(map(self._sock.recv, ONE_READ))
             else:
-                data = self._recv_within(min(left, self._patience))
+                self._recv_within(min(left, self._patience))
         except OSError as error:
             if not client_errors.is_of_socket(error):
                 raise
-            data = self._received_despite(error)
+            self._recv_despite(error)
+        data = self._reads[-1]
         if not data:
             raise client_errors.closed(self.connection)
         return data
 
-    def _received_despite(self, error: OSError) -> bytes:
-        """What has arrived by the time that a read fails; raises its error if nothing has.
+    def _recv_despite(self, error: OSError) -> None:
+        """Read what has arrived by the time that a read fails; raise its error if nothing has.
 
         A read may fail late, after a signal handler that ran for longer than the timeout.
         """
@@ -203,19 +211,17 @@ class BlockingSocket:
             error = again
         raise self._failure(error) if client_errors.is_of_socket(error) else error
 
-    def _recv_within(self, seconds: float) -> bytes:
-        data: bytes
+    def _recv_within(self, seconds: float) -> None:
         if self._by_kernel:
             if not self._readable(max(0.0, seconds * 1000)):
                 raise BlockingIOError(0, "no reply arrived in time")
-            data = self._sock.recv(READ_SIZE)
-            return data
+            self._reads.extend(map(self._sock.recv, ONE_READ))
+            return
         self._sock.settimeout(max(0.001, seconds))
         try:
-            data = self._sock.recv(READ_SIZE)
+            self._reads.extend(map(self._sock.recv, ONE_READ))
         finally:
             self._sock.settimeout(self._patience)
-        return data
 
     def _failure(self, error: OSError) -> Exception:
         if isinstance(error, (BlockingIOError, TimeoutError)):
