@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.late_outcomes import warn_unknown
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port, Sending, Watched
 from redis_lock_decorators._flow.requests import (
@@ -153,17 +154,20 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
         noted = sending(port, claim, (key,))
-        deleted, awaited = await _both(port, claim, delete, is_awaited, until, noted)
+        try:
+            deleted, awaited = await _both(port, claim, delete, is_awaited, until, noted)
+            if deleted in (0, 1):
+                _note_deleted(claim, key, deleted)
+        except BaseException as error:
+            if not (port.cancellable or port.is_outcome(error)):
+                await _note_late(port, claim, key, noted)
+            raise
         lacks = port.lacks(deleted) if isinstance(deleted, Exception) else ""
         if lacks == "command":
             continue
         if lacks == "string":
             return Refusal(None, why=OTHER_DATA)
         await _refuse_reply(port, claim, command, deleted)
-        if not deleted:
-            claim.release_sent = None  # so it explains nothing, whatever the requests below find
-        else:  # one of these may fail, and the release may then be repeated
-            claim.maybe_released += (key,)
         # If EXISTS is forbidden, to grant the lock to a waiter might be allowed all the same.
         if isinstance(awaited, Exception) and not is_forbidden(port, awaited):
             raise awaited
@@ -181,6 +185,31 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
         "release by method='script'",
         claim.lock_name,
     )
+
+
+def _note_deleted(claim: Claim, key: bytes, deleted: Any) -> None:
+    """Note the reply to a request that deletes a key: one that follows may fail, and be repeated.
+
+    A key that was not deleted explains nothing, whatever the later requests find.
+    """
+    if deleted:
+        claim.maybe_released += (key,)
+    claim.release_sent = None
+
+
+async def _note_late(port: Port, claim: Claim, key: bytes, noted: Sending) -> None:
+    """Note the reply to such a request of a thread that was interrupted, if it still arrives."""
+    late = port.late_reply(noted)
+    if late is None:
+        return
+    try:
+        deleted = await late(port.now() + ROUND_TRIP)
+    except Exception as error:
+        if not port.is_outcome(error):
+            raise
+        warn_unknown(claim)
+        return
+    _note_deleted(claim, key, deleted)
 
 
 async def _refuse_reply(port: Port, claim: Claim, command: str, deleted: Any) -> None:

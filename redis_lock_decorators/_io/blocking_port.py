@@ -113,18 +113,6 @@ async def _log_errors_of(work: Callable[[], Awaitable[object]]) -> None:
         log.info("could not clean up a lock: %s", described(error))
 
 
-async def _arrived(late: Callable[[float], list[Any]], until: float) -> Any:
-    """Return the late reply to a script; raise the client's TimeoutError at ``until``.
-
-    It may have been sent twice: by its digest, and as text for a server that does not know that.
-    """
-    replies = late(until)
-    for reply in replies:
-        if not isinstance(reply, Exception):
-            return reply
-    raise replies[-1]
-
-
 class BlockingPort(BasePort):
     """A blocking client as the flows see it."""
 
@@ -205,7 +193,20 @@ class BlockingPort(BasePort):
         return ThreadWakeup(self.lease_loop.begin)
 
     def late_reply(self, sending: Sending) -> LateReply | None:
-        return None if sending.late is None else partial(_arrived, sending.late)
+        return None if sending.late is None else partial(self._arrived, sending.late)
+
+    async def _arrived(self, late: Callable[[float], list[Any]], until: float) -> Any:
+        """Return the late reply to a request; raise the client's TimeoutError at ``until``.
+
+        A script may be sent twice: by its digest, and as text for a server that lacks that.
+        """
+        replies = late(until)
+        reply = replies[0]
+        if isinstance(reply, Exception) and self.lacks(reply) == "script":
+            reply = replies[-1]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def interrupted(self) -> list[Claim]:
         return claims_below(1)

@@ -140,11 +140,12 @@ def test_interrupted_block_reports_its_loss(make, wait, calls):
 
 
 @with_and_without_on_lost
-def test_interrupted_block_reports_that_its_key_is_gone(make, calls):
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
+def test_interrupted_block_reports_that_its_key_is_gone(make, calls, method):
     """The reply to the first request is read, as the next one finds no key in any case."""
     scene = make(calls)
     scene.is_gone = True
-    lock = RedisLock(scene.name, client=scene.client, **scene.options)
+    lock = RedisLock(scene.name, client=scene.client, release_method=method, **scene.options)
 
     def work(interruption):
         with lock:
