@@ -18,7 +18,7 @@ from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.release import end
 from redis_lock_decorators._flow.requests import NeverSent, Refusal, groups
 from redis_lock_decorators._flow.self_waits import refuse_own_block
-from redis_lock_decorators._flow.undo import undo
+from redis_lock_decorators._flow.undo import release_late_hand_off, undo
 from redis_lock_decorators._flow.wait_strategies import WaitStrategy, compete, try_last
 from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.errors import LockUnconfirmedError
@@ -53,7 +53,9 @@ async def acquire(
         if strategy == "cohort" and queues and not claim.is_fenced_or_confirmed():
             in_queue = partial(compete, port, claim, stop, delta, strategy, queues)
             last = partial(try_last, port, claim, stop)
-            refusal = await acquire_in_cohort(port, claim, in_queue, last, stop)
+            refusal = await acquire_in_cohort(
+                *(port, claim, in_queue, last, stop, partial(release_late_hand_off, port, claim))
+            )
         else:
             refusal = await compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:

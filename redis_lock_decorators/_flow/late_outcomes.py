@@ -151,6 +151,15 @@ def warn_failed(claim: Claim, error: Exception) -> None:
     )
 
 
+def warn_late_hand_off(claim: Claim) -> None:
+    """Warn that a lock was gone when the code that it was handed to woke after its lease."""
+    log.warning(
+        "the lease of lock %s ended before the code that was handed it began: whether it was lost "
+        "while the code before held it is not known; do not block the process for so long",
+        shown(claim.lock_name),
+    )
+
+
 async def _refusal(port: Port, claim: Claim, late: LateReply) -> Refusal | None:
     arrival, mark, read = late
     reply: Any = verb_reply(await arrival(port.now() + ROUND_TRIP))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from redis_lock_decorators._flow.claim import FLOW, Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim, claim_on
+from redis_lock_decorators._flow.late_outcomes import warn_late_hand_off
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import complete_hand_offs
 from redis_lock_decorators._flow.release import Notify, close, end, note_over, release_and_log
@@ -68,6 +69,23 @@ async def _undo(
     await port.shield(partial(_end_and_undo, port, claim, undo_keys, until, notify), ROUND_TRIP)
 
 
+async def release_late_hand_off(port: Port, claim: Claim) -> None:
+    """Release a lock that was handed to a claim whose lease has ended since; warn if it is gone.
+
+    It may end later in Redis, as after an extension without a reply. If this is interrupted, the
+    claim is undone, which does the same.
+    """
+    late = claim_on(claim.keys[0], claim.expire, claim.identifier, claim.lock_name)
+    try:
+        refusal = await release_keys(port, late, "script", port.now() + ROUND_TRIP)
+    except Exception as error:
+        if not port.is_outcome(error):
+            raise
+        return  # it expires
+    if refusal is not None:
+        warn_late_hand_off(claim)
+
+
 async def _end_and_undo(
     port: Port,
     claim: Claim,
@@ -77,12 +95,14 @@ async def _end_and_undo(
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
-        if claim.was_held() or claim.hand_offs:  # handed off by one who was not told of a loss
+        # One who has handed it off was not told of a loss.
+        if claim.was_held() or (claim.hand_offs and port.now() < claim.deadline):
             close(port, claim)
             await release_and_log(port, claim, partial(undo_keys, until), notify)
         else:
             end(port, claim)
-            await undo_keys(until)
+            if await undo_keys(until) is not None and claim.hand_offs:
+                warn_late_hand_off(claim)
     except BaseException as error:
         if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
             claim.reopen()

@@ -264,6 +264,26 @@ def test_next_member_that_wakes_after_its_lease_waits_again(world: World) -> Non
     assert world.is_empty()
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_late_member_releases_what_it_was_handed_or_warns_of_a_loss(
+    world: World, caplog: pytest.LogCaptureFixture, is_lost: bool
+) -> None:
+    holder, (late, _) = held_with(world)
+    world.advance(SOON)
+    if is_lost:
+        world.server.drop(KEY)
+    else:  # by an extension whose reply was lost
+        world.server.put(KEY, holder.claim.identifier, 60)
+
+    holder.release()
+    world.clock.at(world.clock.now, lambda: holder.process.lease_loop.freeze(20))
+    world.advance(25)
+
+    assert ("whether it was lost while the code before held it" in caplog.text) is is_lost
+    assert late in world.serve_all()
+    assert world.is_empty()
+
+
 def test_late_message_does_not_release_a_lock_that_was_handed_off(world: World) -> None:
     holder, (late, next_member) = stranded(world)
     other = world.acquire(world.process(), strategy="queue")

@@ -19,6 +19,7 @@ from redis_lock_decorators._flow.membership import HandedLock
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
 from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 #: Hand-offs of one lease, and seconds that they may take, before other processes have their turn.
@@ -75,6 +76,13 @@ class Cohort:
             and (handed_lock := waiter.handed_lock) is not None
             and now < handed_lock.deadline
         )
+
+    def refusal(self, now: float) -> Refusal:
+        """That one of its waiters holds the lock, as far as is known."""
+        holder = self.holder
+        if holder is None or not holder.identifier:
+            return Refusal(None)
+        return Refusal(holder.identifier, max(0.0, holder.deadline - now))
 
     def lead(self, waiter: CohortWaiter, now: float) -> bool:
         """Become the leader, if there is none, no holder, and the waiter is the first."""

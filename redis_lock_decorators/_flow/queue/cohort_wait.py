@@ -28,11 +28,13 @@ async def acquire(
     compete: Compete,
     try_last: Compete,
     stop: float,
+    release_late: Callable[[], Awaitable[object]],
 ) -> Refusal | None:
     """Wait until ``stop`` to be handed the lock, or lead and ``compete`` for it.
 
     A waiter that does neither asks Redis by ``try_last``, unless this process holds the lock: it
-    does not know whether the leader was refused, or got no reply.
+    does not know whether the leader was refused, or got no reply. ``release_late`` releases a lock
+    that it was handed if it woke after the end of the lease.
     Returns the refusal, or None: the lock is held.
     """
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
@@ -44,7 +46,9 @@ async def acquire(
         refusal = await _wait(port, claim, cohort, compete, try_last, stop)
         if refusal is not None or port.now() < claim.deadline:
             return refusal
-        claim.replace_identifier()  # it was handed the lock, but woke after the lease had expired
+        if claim.hand_offs:
+            await release_late()
+        claim.replace_identifier()
 
 
 async def _wait(
@@ -67,7 +71,7 @@ async def _wait(
                 if not cohort.withdraw(waiter):
                     continue
                 if not leads and cohort.is_held(now):
-                    return Refusal(None)
+                    return cohort.refusal(now)
                 refusal = await (compete() if leads else try_last())
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
