@@ -10,14 +10,11 @@ from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.losses import record_loss, refuse_over
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
+from redis_lock_decorators._flow.requests import FROM_MASTER, Refusal, ask, may_have_run
 from redis_lock_decorators._flow.retries import OUTAGE, clean_up, cleanup_limits, with_repeats
 from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
-
-#: Argument of the script ``time_left``: a replica must not answer.
-FROM_MASTER = 1
 
 
 class NoExpiryError(LockError):

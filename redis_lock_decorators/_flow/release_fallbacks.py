@@ -19,7 +19,9 @@ from redis_lock_decorators._flow.release_methods import (
     transaction,
 )
 from redis_lock_decorators._flow.requests import (
+    FROM_MASTER,
     Refusal,
+    ask,
     is_slot_moving,
     may_have_run,
     unlock,
@@ -32,6 +34,8 @@ from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 #: Seconds after a release without a reply in which it may be repeated if others may use the same
 #: identifier. The record lasts twice as long, and a request is repeated for a while by itself.
 RECORDED = _lua.RECORD_TTL / 2000
+#: How often the end of a lock is asked for that another request keeps moving.
+MOST_ENDS = 3
 #: A function that releases one key until a time.
 ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
 
@@ -107,7 +111,10 @@ async def _release_in_moving_slot(
         return None
     if whose == "own" and port.now() >= claim.deadline:
         return Refusal(None)  # a later request might release the lock of another
-    unlock_key = partial(_unlock, milliseconds=claim.min_hold_left(port.now()))
+    unlock_key = partial(
+        _unlock_as_found if claim.shares_identifier else _unlock,
+        milliseconds=claim.min_hold_left(port.now()),
+    )
     one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
     return await completed(port, claim, part, one_by_one)
 
@@ -188,6 +195,30 @@ def _unlock(
     own = noting(port, claim, (key,))
     send = partial(unlock, port, claim, key, until, milliseconds, own)
     return unanswered_releases.send_unrecorded(port, claim, key, until, send)
+
+
+async def _unlock_as_found(
+    port: Port, claim: Claim, key: bytes, until: float, milliseconds: int
+) -> Refusal | None:
+    """``_unlock`` for an identifier that others may use: only the lock that is there now.
+
+    A copy of the request that arrives late finds another end. Locks without an expiry have no end
+    by which to distinguish them.
+    """
+    refusal: Refusal | None = None
+    for _ in range(MOST_ENDS):  # an earlier renewal may still move it
+        found = await ask(port, "time_left", claim, (key,), FROM_MASTER, until=until)
+        if found is None or found.free_in is None:
+            holder = None if found is None else found.holder
+            is_resting = holder == unanswered_releases.min_hold_placeholder(claim)
+            return None if is_resting else Refusal(holder)
+        own, end = noting(port, claim, (key,)), int(found.holder or 0)
+        send = partial(unlock, port, claim, key, until, milliseconds, own, end)
+        refusal = await unanswered_releases.send_unrecorded(port, claim, key, until, send)
+        if refusal is None or refusal.holder != claim.identifier:
+            break
+        claim.release_sent = None  # it has released nothing
+    return refusal
 
 
 async def _one_by_one(

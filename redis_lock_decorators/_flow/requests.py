@@ -26,6 +26,10 @@ EXHAUSTED = (RecursionError, MemoryError)
 OTHER_DATA = "its key holds other data, no lock"
 
 
+#: Argument of the script ``time_left``: a replica must not answer.
+FROM_MASTER = 1
+
+
 class Refusal(NamedTuple):
     """A "no": the holder of the key, if any, and the longest time in seconds until it is free."""
 
@@ -263,13 +267,14 @@ def unlock(
     until: float,
     milliseconds: int = 0,
     send: Send | None = None,
+    *ends: int,
 ) -> Awaitable[Refusal | None]:
     """Release a key without its companion keys, as its slot is moving or the user lacks rights.
 
     It has a min-hold placeholder for so many ``milliseconds`` then. The release is not recorded in
-    the server.
+    the server. If ``ends`` has the end of the lock, in Unix milliseconds, it must be that.
     """
-    return ask(port, "unlock", claim, (key,), milliseconds, until=until, send=send)
+    return ask(port, "unlock", claim, (key,), milliseconds, *ends, until=until, send=send)
 
 
 def worst(refusals: Iterable[Refusal]) -> Refusal | None:

@@ -28,9 +28,9 @@ INCLUDED = {
     **dict.fromkeys(("cancel", "recheck"), ("grant_next",)),
     **dict.fromkeys(("enqueue", "force", "min_hold"), ("only_master", "grant_next")),
     "release": ("release_unawaited", "only_master", "grant_next"),
-    **dict.fromkeys(("adjust", "time_left", "settle"), ("only_master", "end_of_key")),
+    **dict.fromkeys(("adjust", "time_left", "settle", "unlock"), ("only_master", "end_of_key")),
     **dict.fromkeys(("acquire", "acquire_fenced", "extend", "renew"), ("only_master",)),
-    **dict.fromkeys(("enter", "unlock"), ("only_master",)),
+    "enter": ("only_master",),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -126,13 +127,51 @@ def test_repeated_release_leaves_the_next_holder_with_the_same_identifier(
             port.server.is_slot_moving = not has_moved
             port.server.put(KEYS[0], claim.identifier, 60)
 
-    port.server.is_slot_moving, port.faults = True, [None, None, lost]
+    port.server.is_slot_moving, port.faults = True, [None, None, None, lost]
 
     with pytest.raises(LockError, match="was released is not known"):
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "extend", "unlock"]
+    assert port.verbs == ["release", "time_left", "extend", "unlock"]
     assert port.server.value(KEYS[0]) == claim.identifier
+
+
+def test_late_copy_of_a_release_leaves_the_next_holder_with_the_same_identifier(port: Any) -> None:
+    claim, copies = acquired(port, "{a}"), []
+    claim.shares_identifier = True
+
+    def copied(request: Any) -> Any:
+        copies.append(request)
+        return delivered(request)
+
+    port.server.is_slot_moving, port.usual = True, copied
+    run(release(port, claim, "script"))
+    assert port.server.value(KEYS[0]) is None
+    port.clock.advance(1)
+    port.server.put(KEYS[0], claim.identifier, 60)
+
+    for request in copies:
+        with contextlib.suppress(ResponseError):
+            request.execute()
+
+    assert "unlock" in port.verbs
+    assert port.server.value(KEYS[0]) == claim.identifier
+
+
+def test_release_follows_an_end_that_a_renewal_moves(port: Any) -> None:
+    claim = acquired(port, "{a}")
+    claim.shares_identifier = True
+
+    def moved(request: Any) -> Any:
+        port.server.put(KEYS[0], claim.identifier, 60)
+        return delivered(request)
+
+    port.server.is_slot_moving, port.faults = True, [None, None, None, moved]
+
+    run(release(port, claim, "script"))
+
+    assert port.verbs.count("unlock") == 2
+    assert port.server.value(KEYS[0]) is None
 
 
 @pytest.mark.parametrize("is_run", [False, True])

@@ -142,9 +142,13 @@ class LeaseScripts:
             return mark
         return [mark, self._server._get(key), 0 if self._server.end(key) == wanted else 1]
 
-    def unlock(self, mark: bytes, keys: Any, identifier: str, rest: int) -> Any:
+    def unlock(
+        self, mark: bytes, keys: Any, identifier: str, rest: int, end: int | None = None
+    ) -> Any:
         (key,), resting = keys, f"{identifier}:rest"
         holder = self._server.found(key)
+        if holder == identifier and end is not None and self._server.end(key) != end:
+            return [mark, holder]
         if holder == identifier and rest:
             self._server.put(key, resting, rest / 1000)
         elif holder == identifier:
