@@ -148,8 +148,7 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
             found = record_loss(port, claim, refusal)
         else:
             found = record_expiry(port, claim)
-        if found is not None:
-            raise found
+        raise found
     except LockLostError as error:
         if error is found:  # otherwise a signal handler's
             end(port, claim)
@@ -222,10 +221,8 @@ async def release_and_log(
         if refusal is not None:
             _note_doubt(claim, refusal)
             log.warning("%s", record_loss(port, claim, refusal))
-        elif claim.was_over:
-            told, lost = claim.lost_reason is not None, record_expiry(port, claim)
-            if not told:
-                log.warning("%s", lost)
+        elif claim.was_over and claim.lost_reason is None:
+            log.warning("%s", record_expiry(port, claim))
         elif claim.observer is not None:
             claim.observer.ended(claim, port.now())
     except Exception as error:
